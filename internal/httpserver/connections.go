@@ -37,13 +37,15 @@ func defaultConnections() int {
 const (
 	// chunk is what a client must send of a body, or take of an answer, in one go: a slow client can send and receive long ones.
 	chunk = 64 << 10
-	// patience is how long a client may take for a chunk before a new caller may get its place.
+	// patience is how long a client may take for a chunk, or for its header, before a new caller may get its place.
 	patience = time.Second
+	// unsentBytes is how much of an answer the kernel keeps that is not on its way, for each connection: without a bound up to 4 MiB.
+	unsentBytes = 256 << 10
 )
 
-// limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one that
-// has been without a request for longest, or else of the one whose client is waited for longest, if that is more than patience: of those whose callers
-// are not known (see Known), if there are any and the others are at most half of all. If there is none, it waits for one.
+// limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one whose client is waited
+// for longest, if that is more than patience and its caller is not known (see Known); or else of the one that has been idle since its last request for longest; or
+// else of one whose caller is known, if more than half of all are. If there is none, it waits for one.
 type limited struct {
 	net.Listener
 	max   int
@@ -53,7 +55,7 @@ type limited struct {
 	changed *sync.Cond // open, idle, waiting or closed
 	open    int
 	closed  bool
-	idle    list.List // of net.Conn without a request, as the HTTP server names them, the oldest first
+	idle    list.List // of net.Conn between requests, as the HTTP server names them, and with TLS before the first one, the oldest first
 	places  map[net.Conn]*list.Element
 	unknown waiting
 	known   waiting
@@ -119,36 +121,48 @@ func (l *limited) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.open++
+	keepUnsent(conn.(*net.TCPConn), unsentBytes) //nolint:errcheck // Start listens on tcp
 	return &counted{TCPConn: conn.(*net.TCPConn), in: l, release: sync.OnceFunc(l.release)}, nil //nolint:errcheck // Start listens on tcp
 }
 
 // victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
 // of l may bring one. l.mu is held.
 func (l *limited) victim() (conn net.Conn, later time.Duration) {
-	if oldest := l.idle.Front(); oldest != nil {
-		conn = oldest.Value.(net.Conn) //nolint:errcheck // note adds no other
+	oldest, later := l.unknown.victim()
+	if oldest != nil {
+		return oldest, 0
+	}
+	if first := l.idle.Front(); first != nil {
+		conn = first.Value.(net.Conn) //nolint:errcheck // note adds no other
 		l.forget(conn)
 		return conn, 0
 	}
-	for _, all := range []*waiting{&l.unknown, &l.known} {
-		for len(*all) > 0 {
-			oldest := (*all)[0]
-			if left := time.Until(oldest.since.Add(patience)); left > 0 {
-				if later == 0 || left < later {
-					later = left
-				}
-				break
-			}
-			heap.Pop(all)
-			if oldest.stillWaits() {
-				return oldest, 0
-			}
-		}
-		if len(l.unknown) > 0 && len(l.known) <= l.max/2 {
-			break // one of these goes soon
-		}
+	if len(l.unknown) > 0 && len(l.known) <= l.max/2 {
+		return nil, later // one of these goes soon
+	}
+	oldest, other := l.known.victim()
+	if oldest != nil {
+		return oldest, 0
+	}
+	if later == 0 || other > 0 && other < later {
+		later = other
 	}
 	return nil, later
+}
+
+// victim takes the connection out that has waited for longest, if that is more than patience. nil: there is none; later is when there may be one.
+func (w *waiting) victim() (oldest *counted, later time.Duration) {
+	for len(*w) > 0 {
+		oldest = (*w)[0]
+		if left := time.Until(oldest.since.Add(patience)); left > 0 {
+			return nil, left
+		}
+		heap.Pop(w)
+		if oldest.stillWaits() {
+			return oldest, 0
+		}
+	}
+	return nil, 0
 }
 
 // await notes that a connection has waited for its client for a while, and goes on until done is called.
@@ -159,17 +173,7 @@ func (l *limited) await(c *counted, reads bool, had time.Duration) (done func())
 		return func() {}
 	}
 	l.proceed(c)
-	c.heap = &l.unknown
-	if c.known {
-		c.heap = &l.known
-	}
-	c.since, c.reads = time.Now().Add(-had), reads
-	c.waits++
-	own := c.waits
-	heap.Push(c.heap, c)
-	if l.open >= l.max {
-		l.changed.Broadcast()
-	}
+	own := l.wait(c, reads, had)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -177,6 +181,21 @@ func (l *limited) await(c *counted, reads bool, had time.Duration) (done func())
 			l.proceed(c)
 		}
 	}
+}
+
+// wait adds a connection to those that wait for their clients, and returns its number among the waits of the connection. l.mu is held.
+func (l *limited) wait(c *counted, reads bool, had time.Duration) int {
+	c.heap = &l.unknown
+	if c.known {
+		c.heap = &l.known
+	}
+	c.since, c.reads = time.Now().Add(-had), reads
+	c.waits++
+	heap.Push(c.heap, c)
+	if l.open >= l.max {
+		l.changed.Broadcast()
+	}
+	return c.waits
 }
 
 // proceed takes a connection out of those that wait for their clients, if it is there. l.mu is held.
@@ -205,13 +224,18 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(conn)
-	if c, ok := conn.(*counted); ok {
+	c, plain := conn.(*counted)
+	if plain {
 		c.known = false
+		l.proceed(c)
 		if state != http.StateHijacked {
 			c.setPace(nil)
 		}
 	}
-	if state == http.StateNew || state == http.StateIdle {
+	switch {
+	case state == http.StateNew && plain:
+		l.wait(c, false, 0) // for its header
+	case state == http.StateNew, state == http.StateIdle:
 		l.places[conn] = l.idle.PushBack(conn)
 		l.changed.Broadcast()
 	}

@@ -4,6 +4,7 @@ package httpserver
 
 import (
 	"math"
+	"net"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,4 +16,11 @@ func Files() int64 {
 		return math.MaxInt64
 	}
 	return int64(limit.Cur) //nolint:gosec // checked above
+}
+
+// keepUnsent bounds what the kernel keeps of a connection that is not on its way to the client. A kernel that cannot do that does without.
+func keepUnsent(conn *net.TCPConn, bytes int) {
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bytes) }) //nolint:gosec // a descriptor
+	}
 }

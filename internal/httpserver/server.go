@@ -22,8 +22,8 @@ type Config struct {
 	// HTTP has the handler and the timeouts; its ConnState and ConnContext are replaced, and its MaxHeaderBytes is 32 KiB if it is not set. Required. With a TLSConfig it serves TLS, whose
 	// certificate that has; without, the lines of headers are bounded, see Header.
 	HTTP *http.Server
-	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces the one that has been without a request for
-	// longest, or one that has neither sent 64 KiB of its body nor taken 64 KiB of its answer for more than a second, and waits while there is none.
+	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces one that has for more than a second sent no header or no 64 KiB
+	// of its body, or taken no 64 KiB of its answer, or one that is idle between requests, and waits while there is none; see Known.
 	// 0 means half of the files that the process may open, at most 16384, and at most what an eighth of the process's memory limit holds.
 	MaxConnections int
 	// StallTimeout is how long a client may take for 64 KiB of an answer, unless the handler sets a deadline or the server has a TLSConfig. A body

@@ -166,26 +166,39 @@ func limited(t *testing.T, connections int, handler http.HandlerFunc) *httpserve
 	return s
 }
 
-// Idle connections do not keep new callers out: the one that has been idle for longest is closed, whether it had a request or not.
+// A connection between requests does not keep a new caller out.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
-	s := limited(t, 3, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
-	silent := []caller{dial(t, s), dial(t, s)}
-	used := dial(t, s)
-	used.send("/")
-	used.answer()
-	for _, oldest := range silent {
-		c := dial(t, s)
-		c.send("/")
-		c.answer()
-		oldest.closed()
+	s := limited(t, 1, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+	idle := dial(t, s)
+	idle.send("/")
+	idle.answer()
+	for range 3 {
+		next := dial(t, s)
+		next.send("/")
+		next.answer()
+		idle.closed()
+		idle = next
 	}
-	used.send("/") // it is newer than both
-	used.answer()
-	for range 5 { // now each has had a request
-		c := dial(t, s)
-		c.send("/")
-		c.answer()
+}
+
+// A connection that has sent no request for a second does not keep a new caller out, but one that was just accepted has the time to send it: where all
+// others had requests, the newest ones were closed.
+func TestConnectionsHaveTheTimeToSendARequest(t *testing.T) {
+	t.Parallel()
+	for name, older := range map[string]string{"Silent": "", "Header": "GET / HT"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := limited(t, 2, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+			oldest := dial(t, s)
+			_, _ = io.WriteString(oldest.conn, older)
+			fresh, next := dial(t, s), dial(t, s)
+			next.send("/")
+			next.answer()
+			oldest.closed()
+			fresh.send("/")
+			fresh.answer()
+		})
 	}
 }
 
