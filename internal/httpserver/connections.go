@@ -40,7 +40,7 @@ const (
 	// patience is how long a client may take for a chunk, or for its header, before a new caller may get its place.
 	patience = time.Second
 	// unsentBytes is how much of an answer the kernel keeps that is not on its way, for each connection: without a bound up to 4 MiB.
-	unsentBytes = 256 << 10
+	unsentBytes = 64 << 10
 )
 
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one whose client is waited
