@@ -168,8 +168,9 @@ const (
 // Pump copies one pipe into a log. After Finish it reads the pipe to its end and discards the data, so that background processes
 // never get SIGPIPE and their output never appears in a later log.
 type Pump struct {
-	file    *os.File
-	pipe    syscall.RawConn
+	fd      int             // the read end of the pipe
+	poll    *os.File        // an epoll instance with the pipe alone
+	wait    syscall.RawConn // of poll
 	kind    agent.FrameType
 	log     *execution.Log
 	buffers *sync.Pool
@@ -198,17 +199,33 @@ func (r *Reaper) Pump(fd int, kind agent.FrameType, log *execution.Log, tee func
 func (r *Reaper) pump(fd int, kind agent.FrameType, log *execution.Log, tee func([]byte), prompt bool) *Pump {
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeBytes) //nolint:gosec // a descriptor is small
 	_ = unix.SetNonblock(fd, true)
-	p := &Pump{
-		file: os.NewFile(uintptr(fd), "pipe"), kind: kind, log: log, buffers: r.buffers, tee: tee, prompt: prompt, done: make(chan struct{}), ended: make(chan struct{}), //nolint:gosec // a descriptor is small
-	}
-	var err error
-	if p.pipe, err = p.file.SyscallConn(); err != nil { // never for an open file
-		_ = p.file.Close()
+	p := &Pump{fd: fd, kind: kind, log: log, buffers: r.buffers, tee: tee, prompt: prompt, done: make(chan struct{}), ended: make(chan struct{})}
+	if err := p.open(); err != nil { // without a descriptor
+		_ = unix.Close(fd)
 		close(p.ended)
 		return p
 	}
 	go p.run()
 	return p
+}
+
+// open makes the epoll instance of the pipe. In that of the Go runtime each write would wake the agent, also in a pause: tens of thousands of times a
+// second, which costs both and, with many sandboxes, the machine. Here the pipe is armed for one event when the pump waits.
+func (p *Pump) open() error {
+	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	_ = unix.SetNonblock(poll, true)
+	p.poll = os.NewFile(uintptr(poll), "poll") //nolint:gosec // a descriptor is small
+	err = unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, p.fd, &unix.EpollEvent{Events: unix.EPOLLONESHOT})
+	if err == nil {
+		p.wait, err = p.poll.SyscallConn()
+	}
+	if err != nil {
+		_ = p.poll.Close()
+	}
+	return err
 }
 
 // Drain returns once the current content of the pipe is in the log. The caller reads it itself, since the pump may be pausing.
@@ -242,8 +259,8 @@ const settlePause = 200 * time.Millisecond
 func (p *Pump) drain(finish bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pipe != nil {
-		_ = p.pipe.Control(func(fd uintptr) { p.take(int(fd)) }) //nolint:gosec // a descriptor is small; an error means that the pipe has ended
+	if p.wait != nil {
+		_ = p.wait.Control(func(uintptr) { p.take() }) // an error means that the pipe has ended
 	}
 	if finish && !p.finished {
 		p.finished = true
@@ -252,15 +269,15 @@ func (p *Pump) drain(finish bool) {
 }
 
 // take reads the current content of the pipe. The caller holds mu.
-func (p *Pump) take(fd int) {
-	left, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+func (p *Pump) take() {
+	left, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	if err != nil || left == 0 {
 		return
 	}
 	buf := p.buffers.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
 	defer p.buffers.Put(buf)
 	for left > 0 {
-		n, err := p.read(fd, (*buf)[:min(left, len(*buf))])
+		n, err := p.read((*buf)[:min(left, len(*buf))])
 		if err != nil || n == 0 {
 			return
 		}
@@ -269,11 +286,11 @@ func (p *Pump) take(fd int) {
 }
 
 // read reads once, and logs what it has read. The caller holds mu.
-func (p *Pump) read(fd int, buf []byte) (n int, err error) {
+func (p *Pump) read(buf []byte) (n int, err error) {
 	p.reading.Store(true)
 	defer p.reading.Store(false)
 	for {
-		n, err = unix.Read(fd, buf)
+		n, err = unix.Read(p.fd, buf)
 		if err != unix.EINTR { //nolint:errorlint // an error number of the kernel
 			break
 		}
@@ -293,20 +310,31 @@ func (p *Pump) read(fd int, buf []byte) (n int, err error) {
 // run reads the pipe to its end.
 func (p *Pump) run() {
 	defer close(p.ended)
-	defer func() { _ = p.file.Close() }()
+	defer func() {
+		_ = p.poll.Close() // it waits for drain, which uses the pipe
+		_ = unix.Close(p.fd)
+	}()
 	buf := p.buffers.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
 	defer p.buffers.Put(buf)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	done := p.done
+	done, armed := p.done, false
 	for {
 		var n int
 		var err error
-		closed := p.pipe.Read(func(fd uintptr) bool {
+		closed := p.wait.Read(func(poll uintptr) bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			n, err = p.read(int(fd), *buf) //nolint:gosec // a descriptor is small
-			return err != unix.EAGAIN      //nolint:errorlint // an error number of the kernel
+			if armed {
+				_, _ = unix.EpollWait(int(poll), make([]unix.EpollEvent, 1), 0) //nolint:gosec // a descriptor is small
+				armed = false
+			}
+			if n, err = p.read(*buf); err != unix.EAGAIN { //nolint:errorlint // an error number of the kernel
+				return true
+			}
+			err = unix.EpollCtl(int(poll), unix.EPOLL_CTL_MOD, p.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}) //nolint:gosec // as above
+			armed = true
+			return err != nil
 		})
 		if closed != nil || err != nil || n == 0 {
 			return
