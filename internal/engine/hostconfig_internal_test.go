@@ -369,12 +369,12 @@ func TestParentCgroupOfVersion2(t *testing.T) {
 	dir := filepath.Join(root, "sandboxes-farm-a")
 	testbed.Must(t, os.Mkdir(dir, 0o700))
 	testbed.Must(t, os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu io memory pids\n"), 0o600))
-	for _, path := range []string{filepath.Join(root, "cgroup.subtree_control"), filepath.Join(dir, "memory.max"), filepath.Join(dir, "pids.max")} {
+	for _, path := range []string{filepath.Join(root, "cgroup.subtree_control"), filepath.Join(dir, "memory.max"), filepath.Join(dir, "pids.max"), filepath.Join(dir, "cpu.weight")} {
 		testbed.Must(t, os.WriteFile(path, []byte("max\n"), 0o600))
 	}
 	for _, memory := range []int64{1 << 30, 2 << 30, 2 << 30} {
 		testbed.Must(t, p.apply(t.Context(), memory))
-		for file, want := range map[string]string{"../cgroup.subtree_control": "+memory +pids", "memory.max": strconv.FormatInt(memory, 10), "pids.max": strconv.FormatInt(hostProcesses()*3/4, 10)} {
+		for file, want := range map[string]string{"../cgroup.subtree_control": "+memory +pids", "cpu.weight": "50", "memory.max": strconv.FormatInt(memory, 10), "pids.max": strconv.FormatInt(hostProcesses()*3/4, 10)} {
 			got, err := os.ReadFile(filepath.Join(dir, file))
 			testbed.Check(t, err == nil && string(got) == want, "%s is %q (%v), want %q", file, got, err, want)
 		}

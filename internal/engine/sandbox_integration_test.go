@@ -194,10 +194,14 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 	idle := b.start(t, b.spec(t, "wait"))
 	dirs := cgroupsOf(t, idle)
 	testbed.Require(t, len(dirs) == 1, "the container's cgroups below that of all sandboxes: %q", dirs)
+	weight, half := filepath.Join(filepath.Dir(dirs[0]), "cpu.weight"), "50\n"
 	if file := filepath.Join(dirs[0], "memory.kmem.tcp.limit_in_bytes"); strings.Contains(file, "/memory/") { // version 1
+		weight, half = filepath.Join("/sys/fs/cgroup/cpu", filepath.Base(filepath.Dir(dirs[0])), "cpu.shares"), "512\n"
 		text, err := os.ReadFile(file)
 		testbed.Check(t, err == nil && string(text) == "67108864\n", "the sockets of a sandbox may keep %q (error %v)", text, err)
 	}
+	text, err := os.ReadFile(weight)
+	testbed.Check(t, err == nil && string(text) == half, "all sandboxes have the weight %q (error %v), want %q", text, err, half)
 	hungry := b.spec(t, "eat")
 	hungry.Resources.MemoryMB = 512
 	id := b.start(t, hungry)
