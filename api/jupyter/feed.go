@@ -34,7 +34,8 @@ const (
 	maxPrompt = 4 << 10
 )
 
-// listen reads what the kernel says beside its cells, as long as anybody listens. k.mu is held.
+// listen waits for the start of the sandbox, for all sessions, and then reads what the kernel says beside its cells, as long as anybody listens. k.mu is
+// held.
 func (k *kernel) listen(ctx context.Context) {
 	if k.listening {
 		return
@@ -51,21 +52,33 @@ func (k *kernel) listen(ctx context.Context) {
 
 // feed is listen's work.
 func (k *kernel) feed(ctx context.Context) {
-	_ = k.awaitReady(ctx) // an end is noticed below
-	for {
-		k.mu.Lock()
-		if k.over || len(k.sessions) == 0 || ctx.Err() != nil {
-			k.listening = false
-			k.mu.Unlock()
-			return
+	for resumed := false; k.listens(ctx); {
+		if !k.ready.Load() {
+			k.awaitStart(ctx)
+			continue
 		}
-		k.mu.Unlock()
+		if !resumed {
+			k.resume()
+			resumed = true
+		}
 		if err := k.read(ctx, feedWait); err != nil {
 			if _, err := k.look(ctx); !errors.Is(err, errEnded) {
 				_ = pause(ctx, feedPause)
 			}
 		}
 	}
+}
+
+// listens reports whether feed is to continue: until the sandbox has started while a client is connected, then while one may come back.
+func (k *kernel) listens(ctx context.Context) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	anybody := false
+	for _, s := range k.sessions {
+		anybody = anybody || k.ready.Load() || len(s.connections()) > 0
+	}
+	k.listening = anybody && !k.over && ctx.Err() == nil
+	return k.listening
 }
 
 // talks reports whether the kernel has said anything beside its cells.

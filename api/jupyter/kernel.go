@@ -3,13 +3,16 @@ package jupyter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -22,7 +25,7 @@ const (
 	keptSession = 10 * time.Minute
 	// maxRate and maxBurst bound the messages of all clients of a tenant, in a second and at once. A widget that is dragged sends 60 a second.
 	maxRate, maxBurst = 500, 2 * MaxWaiting
-	// startPoll is how often a waiting client's sandbox is read; the client then gets its position in the queue.
+	// startPoll is how often the sandbox of waiting clients is read; the clients then get its position in the queue.
 	startPoll = 2 * time.Second
 )
 
@@ -33,10 +36,10 @@ type kernel struct {
 	id       string // the session of messages that no client caused
 	language string
 	rate     *rate.Limiter // of its tenant
+	ready    atomic.Bool   // the sandbox has started or ended: until then all work waits
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	ready    bool
 	over     bool // the sandbox has ended
 	ending   sync.Once
 	count    int  // of executions, as far as this process knows
@@ -75,6 +78,12 @@ func (s *Server) connections(ref farm.Ref) int {
 func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id string) (*session, error) {
 	language := s.languageOf(ctx, box.Labels[labelKernel])
 	ref := farm.Ref{Tenant: tenant, ID: box.ID}
+	var dropped *session
+	defer func() {
+		if dropped != nil {
+			dropped.forget()
+		}
+	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.kernels[ref]
@@ -91,42 +100,52 @@ func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id 
 	if known != nil {
 		return known, nil
 	}
-	if len(k.sessions) >= MaxSessions && !k.dropIdle() {
-		return nil, farm.Errorf(farm.CodeExhausted, "The kernel has %d clients, the most that it may have.", MaxSessions)
+	if len(k.sessions) >= MaxSessions {
+		if dropped = k.dropIdle(); dropped == nil {
+			return nil, farm.Errorf(farm.CodeExhausted, "The kernel has %d clients, the most that it may have.", MaxSessions)
+		}
 	}
-	k.ready = k.ready || stateOf(box) == stateIdle || stateOf(box) == stateBusy
+	if started(box) {
+		k.ready.Store(true) // attach resumes what waits in other sessions
+	}
 	made := newSession(ctx, k, id)
 	k.sessions[id] = made
 	return made, nil
 }
 
-// dropIdle forgets a session whose client has left, if there is one. k.mu is held.
-func (k *kernel) dropIdle() bool {
+// dropIdle takes away a session whose client has left; nil: there is none. k.mu is held, and later the caller forgets the session without it.
+func (k *kernel) dropIdle() *session {
 	for id, session := range k.sessions {
 		if session.idle() {
 			delete(k.sessions, id)
-			session.forget()
-			return true
+			return session
 		}
 	}
-	return false
+	return nil
 }
 
 // leave forgets a session, unless its client has come back or it runs cells.
 func (s *Server) leave(session *session) {
+	if s.dropped(session) {
+		session.forget()
+	}
+}
+
+// dropped takes a session away, if leave is to forget it.
+func (s *Server) dropped(session *session) bool {
 	k := session.kernel
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.sessions[session.id] != session || !session.idle() {
-		return
+		return false
 	}
 	delete(k.sessions, session.id)
-	session.forget()
 	if len(k.sessions) == 0 && s.kernels[k.ref] == k {
 		delete(s.kernels, k.ref)
 	}
+	return true
 }
 
 // all are the sessions.
@@ -184,6 +203,7 @@ func (k *kernel) tellEnd() {
 	k.mu.Lock()
 	k.over = true
 	k.parents = parents{} // sessions are kept for a while
+	k.ready.Store(true)
 	k.mu.Unlock()
 	k.server.mu.Lock()
 	if k.server.kernels[k.ref] == k {
@@ -236,32 +256,30 @@ func (k *kernel) look(ctx context.Context) (wire.Sandbox, error) {
 	return box, err
 }
 
-// awaitReady waits until the sandbox has started, and tells clients how long it may take.
-func (k *kernel) awaitReady(ctx context.Context) error {
-	for {
-		k.mu.Lock()
-		ready, over := k.ready, k.over
-		k.mu.Unlock()
-		if over {
-			return errEnded
-		}
-		if ready {
-			return nil
-		}
-		box, err := k.look(ctx)
-		if err != nil {
-			return err
-		}
-		if state := stateOf(&box); state == stateIdle || state == stateBusy {
-			k.mu.Lock()
-			k.ready = true
-			k.mu.Unlock()
-			continue
-		}
+// started reports whether the sandbox of a kernel can run cells.
+func started(box *wire.Sandbox) bool { return stateOf(box) == stateIdle || stateOf(box) == stateBusy }
+
+// awaitStart looks whether the sandbox has started. If it has not, clients are told how long that may take, until the next look is due.
+func (k *kernel) awaitStart(ctx context.Context) {
+	ctx, hold := budget.Renew(ctx)
+	defer hold.Release()
+	box, err := k.look(ctx)
+	switch {
+	case errors.Is(err, errEnded):
+		return
+	case err == nil && started(&box):
+		k.ready.Store(true)
+		return
+	case err == nil:
 		k.tell(stateStarting, k.waiting(ctx))
-		if err := pause(ctx, startPoll); err != nil {
-			return err
-		}
+	}
+	_ = pause(ctx, startPoll) // the caller notices the end
+}
+
+// resume has all sessions do the work that has waited for the start.
+func (k *kernel) resume() {
+	for _, session := range k.all() {
+		session.start(nil)
 	}
 }
 

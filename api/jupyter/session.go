@@ -60,15 +60,21 @@ func newSession(ctx context.Context, k *kernel, id string) *session {
 	return &session{kernel: k, id: id, hold: hold}
 }
 
-// forget drops what is kept for the client.
+// forget drops what is kept for the client, and work that has waited for the start of the sandbox. Cells that are jobs run without their session.
 func (s *session) forget() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.gone, s.missed = true, nil
 	s.hold.Release()
 	if s.kept != nil {
 		s.kept.Stop()
 		s.kept = nil
+	}
+	waiting := s.queue
+	s.queue, s.bytes = nil, 0
+	s.mu.Unlock()
+	for _, w := range waiting {
+		s.kernel.place(w.header.ID)()
+		w.release()
 	}
 }
 
@@ -99,11 +105,11 @@ func (s *session) connections() []*socket {
 	return slices.Clone(s.sockets)
 }
 
-// idle reports whether the session is no longer needed.
+// idle reports whether the client has left and nothing runs. Work that waits for the start of the sandbox does not run: nobody looks for the start then.
 func (s *session) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.sockets) == 0 && !s.running && len(s.queue) == 0
+	return len(s.sockets) == 0 && !s.running
 }
 
 // attach gives the session a connection beside those that it has. What the client may have missed is sent again: the output of the cell that runs

@@ -3,16 +3,23 @@ package jupyter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // chargedSocket is a connection without its network, whose tenant may hold 7 MiB in large and 1 MiB in small messages.
@@ -202,7 +209,7 @@ func TestNothingHoldsASessionThatIsForgotten(t *testing.T) {
 	if s.linger(); timer == nil || s.kept != timer {
 		t.Error("a session has no timer, or a second one")
 	}
-	k.dropIdle()
+	k.dropIdle().forget()
 	if s.linger(); s.kept != nil || timer.Stop() {
 		t.Error("a timer holds a session that is forgotten")
 	}
@@ -212,4 +219,160 @@ func TestNothingHoldsASessionThatIsForgotten(t *testing.T) {
 	if s.linger(); s.kept != nil || len(k.sessions) > 0 || len(server.kernels) > 0 {
 		t.Error("a session of a kernel that has ended is kept")
 	}
+}
+
+// startingSandbox is a store with one sandbox that waits for room, until it is ready. It counts what it is asked.
+type startingSandbox struct {
+	service.Store
+	asked atomic.Int32
+	ready atomic.Bool
+}
+
+func (s *startingSandbox) Sandbox(_ context.Context, ref farm.Ref) (*farm.Sandbox, error) {
+	s.asked.Add(1)
+	state := farm.SandboxQueued
+	if s.ready.Load() {
+		state = farm.SandboxReady
+	}
+	return &farm.Sandbox{ID: ref.ID, Tenant: ref.Tenant, State: state}, nil
+}
+
+func (s *startingSandbox) Jobs(context.Context, string, store.JobFilter, store.Page) ([]*farm.Job, string, error) {
+	s.asked.Add(1)
+	return nil, "", nil
+}
+
+// waitingKernel is a kernel whose sandbox waits for room.
+func waitingKernel(t *testing.T) (*startingSandbox, *kernel, func(id string) (*session, *socket)) {
+	t.Helper()
+	box := &startingSandbox{}
+	server := New(Config{
+		Service: service.New(service.Deps{Store: box}, service.Options{}), Now: time.Now,
+		More:  func(context.Context, string, int) (int, error) { return 1, nil },
+		Check: func(context.Context, access.Caller) error { return nil },
+	})
+	t.Cleanup(server.Close)
+	ctx, hold := budget.New(16<<20).With(t.Context(), "acme", 0)
+	t.Cleanup(hold.Release)
+	k := &kernel{server: server, ref: farm.Ref{Tenant: "acme", ID: farm.NewID(farm.SandboxPrefix)}, sessions: map[string]*session{}}
+	server.kernels[k.ref] = k
+	return box, k, func(id string) (*session, *socket) {
+		k.mu.Lock()
+		s := k.sessions[id]
+		if s == nil {
+			s = newSession(ctx, k, id)
+			k.sessions[id] = s
+		}
+		k.mu.Unlock()
+		at := newSocket(ctx, 0)
+		s.attach(ctx, at, true)
+		return s, at
+	}
+}
+
+// asks is a message to which the kernel has to be there.
+func asks(id string) *work {
+	return &work{size: 1, message: message{channel: channelShell, header: header{ID: id, Type: "kernel_info_request"}}}
+}
+
+// Each session whose client had sent a message and left looked for the start of the sandbox every two seconds, with a goroutine, as long as that took and
+// whatever became of its key.
+func TestOneLooksForTheStartOfAKernelAndOnlyForItsClients(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		box, k, connect := waitingKernel(t)
+		for i := range MaxSessions {
+			s, _ := connect(fmt.Sprint(i))
+			s.take(asks(s.id))
+		}
+		const polls = 10
+		synctest.Wait()
+		time.Sleep(polls * startPoll)
+		synctest.Wait()
+		if n := box.asked.Load(); n != 2*(polls+1) {
+			t.Errorf("for %d waiting sessions the store was asked %d times in %d rounds, want twice in each", MaxSessions, n, polls+1)
+		}
+		for _, s := range k.all() {
+			s.detach(s.connections()[0])
+			s.linger()
+		}
+		time.Sleep(startPoll)
+		synctest.Wait()
+		box.asked.Store(0)
+		time.Sleep(keptSession - startPoll - 1)
+		if n := box.asked.Load(); n != 0 || len(k.all()) != MaxSessions || k.listening {
+			t.Errorf("without clients the store was asked %d times; %d sessions are kept, want %d", n, len(k.all()), MaxSessions)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if len(k.all()) != 0 || len(k.server.kernels) != 0 || len(k.streams) != 0 {
+			t.Errorf("%d sessions of clients that have left are kept", len(k.all()))
+		}
+	})
+}
+
+// A client that is back before its session is forgotten gets its answers, and so does one that has left when another one sees the start.
+func TestWorkThatHasWaitedForTheStartIsDone(t *testing.T) {
+	t.Parallel()
+	for name, returns := range map[string]string{"the same client": "left", "another client": "other"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				box, _, connect := waitingKernel(t)
+				s, at := connect("left")
+				s.take(asks("m1"))
+				s.detach(at)
+				time.Sleep(keptSession / 2)
+				box.ready.Store(true)
+				_, at = connect(returns)
+				synctest.Wait()
+				if returns == "other" {
+					_, at = connect("left")
+				}
+				if got := replies(at); !slices.Contains(got, "kernel_info_reply") {
+					t.Errorf("the client got %q", got)
+				}
+			})
+		})
+	}
+}
+
+// What a client that has left had sent is charged no longer than it is kept, and its cells that are jobs keep no place among the kernel's messages.
+func TestWorkOfAForgottenSessionIsReleased(t *testing.T) {
+	t.Parallel()
+	_, k, connect := waitingKernel(t)
+	s, at := connect("left")
+	memory := budget.New(16 << 20)
+	_, hold := memory.With(t.Context(), "acme", 0)
+	hold.Grow(1000)
+	w := asks("m1")
+	w.hold = hold
+	k.place(w.header.ID)
+	s.take(w)
+	s.detach(at)
+	if k.server.leave(s); memory.Stats().Used != 0 || len(s.queue) != 0 || s.bytes != 0 || len(k.streams) != 0 {
+		t.Errorf("%d bytes are charged for %d messages, and %d cells have a place", memory.Stats().Used, len(s.queue), len(k.streams))
+	}
+}
+
+// Cells that follow the request of a starting kernel's information are jobs at once: they run though their client has left.
+func TestCellsOfAStartingKernelWaitForNoInformation(t *testing.T) {
+	t.Parallel()
+	k := &kernel{server: &Server{}}
+	s := &session{kernel: k, queue: []*work{asks("m1"), {job: "job_1", cell: &executeContent{}}}}
+	if !s.placed() {
+		t.Error("a cell waits for its turn behind what does nothing in the sandbox")
+	}
+	s.queue = append(s.queue, &work{message: message{header: header{Type: "complete_request"}}})
+	if s.placed() {
+		t.Error("a cell overtakes a question to the kernel")
+	}
+}
+
+// replies are the types of the messages that wait for a client.
+func replies(at *socket) (types []string) {
+	for len(at.out) > 0 {
+		types = append(types, (<-at.out).header.Type)
+	}
+	return types
 }

@@ -74,10 +74,7 @@ func (w *work) submitted() bool { return w.job != "" && w.cell != nil && len(w.c
 func (s *session) take(w *work) {
 	switch w.header.Type {
 	case "kernel_info_request":
-		s.kernel.mu.Lock()
-		ready := s.kernel.ready
-		s.kernel.mu.Unlock()
-		if ready {
+		if s.kernel.ready.Load() {
 			s.info(w)
 			return
 		}
@@ -121,13 +118,7 @@ func (s *session) take(w *work) {
 // early submits a cell before its turn, so that it outlives this process: if all that comes before it is submitted too, its place in the
 // sandbox's FIFO is the right one. A cell for which the farm has no room now waits here.
 func (s *session) early(w *work) {
-	s.mu.Lock()
-	placed := s.current == nil || s.current.submitted()
-	for _, before := range s.queue {
-		placed = placed && before.submitted()
-	}
-	s.mu.Unlock()
-	if !placed || w.cell == nil || w.cell.Code == "" {
+	if w.cell == nil || w.cell.Code == "" || !s.placed() {
 		return
 	}
 	ctx, done := s.context()
@@ -147,6 +138,17 @@ func (s *session) early(w *work) {
 	}
 }
 
+// placed reports whether all that waits for its turn has its place in the sandbox's FIFO, or does nothing in the sandbox.
+func (s *session) placed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	placed := s.current == nil || s.current.submitted()
+	for _, before := range s.queue {
+		placed = placed && (before.submitted() || before.header.Type == "kernel_info_request")
+	}
+	return placed
+}
+
 // submit makes a cell a job.
 func (s *session) submit(ctx context.Context, w *work) {
 	k, content := s.kernel, w.cell
@@ -163,7 +165,7 @@ func (s *session) submit(ctx context.Context, w *work) {
 	w.job, w.content = out.Job.ID, nil
 }
 
-// start adds work, first to the beginning and then to the end of the queue, and has it done.
+// start adds work, first to the beginning and then to the end of the queue, and has it done, once the sandbox has started.
 func (s *session) start(first []*work, last ...*work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +173,7 @@ func (s *session) start(first []*work, last ...*work) {
 	for _, w := range last {
 		s.bytes += w.size
 	}
-	if s.running || len(s.queue) == 0 {
+	if s.running || len(s.queue) == 0 || !s.kernel.ready.Load() {
 		return
 	}
 	s.running = true
@@ -219,10 +221,11 @@ func (s *session) run() {
 
 // one does the work of one message.
 func (s *session) one(ctx context.Context, w *work) {
-	if err := s.kernel.awaitReady(ctx); err != nil {
-		if ctx.Err() == nil {
-			s.fail(w, farm.Errorf(farm.CodeUnavailable, "The kernel has ended."))
-		}
+	s.kernel.mu.Lock()
+	over := s.kernel.over
+	s.kernel.mu.Unlock()
+	if over {
+		s.fail(w, farm.Errorf(farm.CodeUnavailable, "The kernel has ended."))
 		return
 	}
 	if w.job == "" && w.refusal == nil { // its client may have left long ago
