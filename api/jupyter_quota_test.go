@@ -114,15 +114,18 @@ func TestJupyterInterruptEndsCellsThatWaitForTheQuota(t *testing.T) {
 	}
 }
 
-// Cells that wait for the quota after their client has left were submitted although their key was revoked meanwhile.
+// Cells that wait for the quota after their client has left were submitted although their key was revoked meanwhile. That one is refused concerns its
+// session, and went to all clients.
 func TestJupyterCellsOfARevokedKeyDoNotRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withAdmin)
 	made := b.newKey(wire.KeyRequest{Tenant: "acme"}, otherKey)
 	k, _, quotas := b.withRate(600)
-	f, watcher := b.frontend(k.ID, "?session_id=other&token="+made.Secret), b.frontend(k.ID, "?session_id=watcher&token="+key)
+	watcher, same := b.frontend(k.ID, "?session_id=watcher&token="+key), b.frontend(k.ID, "?session_id=other&token="+key)
+	watcher.next = 5000 // its messages have ids of their own
+	f := b.frontend(k.ID, "?session_id=other&token="+made.Secret)
 	if _, err := b.store.AdmitMore(t.Context(), "acme", 600, quotas); farm.CodeOf(err) != farm.CodeExhausted {
-		t.Fatal(err) // the connections took two
+		t.Fatal(err) // the connections took three
 	}
 	cell := f.send("shell", "execute_request", map[string]any{"code": "print 1"})
 	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // it has come in
@@ -132,14 +135,23 @@ func TestJupyterCellsOfARevokedKeyDoNotRun(t *testing.T) {
 	b.redis.SetTime(time.Now().Add(time.Hour))
 	var shown []string
 	for len(shown) == 0 || shown[len(shown)-1] != "idle" {
-		if m := watcher.read(); m.Parent.ID == cell && m.Type == "status" {
+		if m := same.read(); m.Parent.ID == cell && m.Type == "status" {
 			shown = append(shown, fmt.Sprint(m.Content["execution_state"]))
 		} else if m.Parent.ID == cell {
 			shown = append(shown, m.Type)
 		}
 	}
-	if diff := cmp.Diff([]string{"busy", "execute_input", "error", "idle"}, shown); diff != "" {
-		t.Errorf("other clients of the kernel saw (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"busy", "execute_input", "error", "execute_reply", "idle"}, shown); diff != "" {
+		t.Errorf("the session saw (-want +got):\n%s", diff)
+	}
+	for own := watcher.send("shell", "kernel_info_request", map[string]any{}); ; {
+		m := watcher.read()
+		if m.Parent.ID == cell {
+			t.Errorf("another client sees %+v", m)
+		}
+		if m.Parent.ID == own && m.Type == "kernel_info_reply" {
+			break
+		}
 	}
 	for _, job := range get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs", nil, asAcme()...).Items {
 		if job.Kind == string(farm.KindExecute) {

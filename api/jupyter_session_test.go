@@ -265,7 +265,7 @@ func TestJupyterClientsThatNeverRead(t *testing.T) {
 	}
 }
 
-// Other clients of a kernel see nothing of what the farm answers itself: refusals, what the kernel is, cells without code.
+// Other clients of a kernel see nothing of what the farm answers itself: refusals, what the kernel is, cells without code, interrupts.
 func TestJupyterAnswersOfTheFarmAreForTheirClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -274,6 +274,7 @@ func TestJupyterAnswersOfTheFarmAreForTheirClient(t *testing.T) {
 	other.next = 5000 // its messages have ids of their own
 	f.until(f.send("shell", "execute_request", map[string]any{"code": ""}))
 	f.until(f.send("shell", "conjure_request", map[string]any{}))
+	f.until(f.send("control", "interrupt_request", map[string]any{}))
 	block := f.send("shell", "execute_request", map[string]any{"code": "block"})
 	f.until(f.send("shell", "kernel_info_request", map[string]any{}))
 	for range jupyter.MaxWaiting {

@@ -140,10 +140,14 @@ func (s *session) over(w *work) bool {
 	return true
 }
 
-// refused ends a cell that the farm did not run.
+// refused ends a cell that the farm did not run, which concerns no other client.
 func (s *session) refused(ctx context.Context, w *work, err error) {
+	w.endSent = true
 	s.begin(w)
 	s.finish(ctx, w, unreadable(err))
+	if w.cell.stops() {
+		s.drop(cellHere)
+	}
 }
 
 // unreadable is the end of a cell whose job cannot be read.

@@ -56,16 +56,17 @@ func (s *session) fail(w *work, err error) {
 	w.release()
 }
 
-// control does what a message of the control channel asks for, and answers it.
+// control does what a message of the control channel asks for, and answers it. As of info, other clients see nothing of it.
 func (s *session) control(w *work, do func(context.Context) error) {
 	ctx, done := s.context()
 	defer done()
-	s.status(w, stateBusy)
 	if err := do(ctx); err != nil {
-		s.reply(w, map[string]any{"status": "error", "ename": "FarmError", "evalue": farm.MessageOf(err), "traceback": []string{}})
-	} else {
-		s.reply(w, map[string]any{"status": "ok"})
+		s.fail(w, err)
+		return
 	}
+	w.quiet = true
+	s.status(w, stateBusy)
+	s.reply(w, map[string]any{"status": "ok"})
 	s.status(w, stateIdle)
 	w.release()
 }
