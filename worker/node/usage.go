@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -15,8 +16,8 @@ import (
 
 const (
 	usageTimeout  = 3 * time.Second // the end of a sandbox must not wait for long
-	samplesAtOnce = 4
-	maxTenants    = 1000 // as labels of metrics; the others share one
+	samplesAtOnce = 8               // of which a tenant has half
+	maxTenants    = 1000            // as labels of metrics; the others share one
 )
 
 // UsageRecords keep the usage.
@@ -66,10 +67,11 @@ type Sampler struct {
 	deps             SamplerDeps
 	cpu, memory, gpu *prometheus.CounterVec
 
-	round      sync.Mutex // held by the one round of SampleAll at a time
+	places     *budget.Places
 	background sync.WaitGroup
 
 	mu      sync.Mutex
+	rounds  map[string]bool // tenants whose sandboxes SampleAll still samples
 	tenants map[string]bool
 }
 
@@ -83,6 +85,8 @@ func NewSampler(deps SamplerDeps) (*Sampler, error) {
 		cpu:     counter("sandfarm_usage_cpu_seconds_total", "CPU seconds of sandboxes that this worker counted, by tenant."),
 		memory:  counter("sandfarm_usage_memory_gb_seconds_total", "GiB of memory times seconds that this worker counted, by tenant."),
 		gpu:     counter("sandfarm_usage_gpu_seconds_total", "Seconds of leased GPUs that this worker counted, by tenant."),
+		places:  budget.NewPlaces(samplesAtOnce),
+		rounds:  map[string]bool{},
 		tenants: map[string]bool{},
 	}
 	if deps.Metrics == nil {
@@ -120,27 +124,42 @@ func (s *Sampler) sample(ctx context.Context, box *farm.Sandbox, last bool) {
 	s.gpu.WithLabelValues(label).Add(added.GPUSeconds)
 }
 
-// SampleAll samples running sandboxes, a few at a time. It does not wait, since agents may stall: while an earlier round still samples, it does nothing.
+// SampleAll samples running sandboxes, a few at a time. It does not wait, since agents may stall: while an earlier round still samples sandboxes of a
+// tenant, that tenant's are left out. Agents that stall delay the samples of no other tenant.
 func (s *Sampler) SampleAll(boxes []*farm.Sandbox) {
-	if !s.round.TryLock() {
-		return
+	all := map[string][]*farm.Sandbox{}
+	for _, box := range boxes {
+		all[box.Tenant] = append(all[box.Tenant], box)
 	}
-	s.background.Go(func() {
-		defer s.round.Unlock()
-		var group sync.WaitGroup
-		turns := make(chan struct{}, samplesAtOnce)
-		for _, box := range boxes {
-			turns <- struct{}{}
-			group.Go(func() {
-				defer func() { <-turns }()
-				s.sample(s.deps.Base, box, false)
-			})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tenant, own := range all {
+		if s.rounds[tenant] {
+			continue
 		}
-		group.Wait()
-	})
+		s.rounds[tenant] = true
+		s.background.Go(func() { s.round(tenant, own) })
+	}
 }
 
-// Wait waits for the round of SampleAll, which the end of Base ends.
+// round samples the sandboxes of a tenant.
+func (s *Sampler) round(tenant string, boxes []*farm.Sandbox) {
+	var group sync.WaitGroup
+	for _, box := range boxes {
+		place := s.places.Ask(tenant)
+		<-place.Granted() // whoever has one leaves it within usageTimeout
+		group.Go(func() {
+			defer place.Leave()
+			s.sample(s.deps.Base, box, false)
+		})
+	}
+	group.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rounds, tenant)
+}
+
+// Wait waits for the rounds of SampleAll, which the end of Base ends.
 func (s *Sampler) Wait() { s.background.Wait() }
 
 // label is the label of a tenant in metrics.

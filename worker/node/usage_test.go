@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -101,6 +102,41 @@ func TestSamplesDelayNobody(t *testing.T) {
 	if n := asked.Load(); n != 20 {
 		t.Errorf("after the next round %d times", n)
 	}
+}
+
+// Agents of one tenant that stalled made rounds last for seconds for each, and later rounds were left out, also for other tenants.
+func TestStalledAgentsDelayNoOtherTenantsSamples(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked [2]atomic.Int32
+		stalled := make(chan struct{})
+		s, err := node.NewSampler(node.SamplerDeps{
+			Usage: func(_ context.Context, s *farm.Sandbox, _ bool) (farm.ContainerUsage, bool, error) {
+				if s.Tenant == "acme" {
+					asked[0].Add(1)
+				} else {
+					asked[1].Add(1)
+					<-stalled
+				}
+				return farm.ContainerUsage{}, false, nil
+			},
+			Records: &ledger{}, Log: slog.New(slog.DiscardHandler), Base: t.Context(),
+		})
+		testbed.Must(t, err)
+		boxes := []*farm.Sandbox{}
+		for range 20 {
+			boxes = append(boxes, &farm.Sandbox{Tenant: "stalls"})
+		}
+		boxes = append(boxes, &farm.Sandbox{Tenant: "acme"}, &farm.Sandbox{Tenant: "acme"})
+		for round := range int32(3) {
+			s.SampleAll(boxes)
+			synctest.Wait()
+			testbed.Check(t, asked[0].Load() == 2*(round+1) && asked[1].Load() == 4, "after round %d: acme's agents were asked %d times, those that stall %d times", round, asked[0].Load(), asked[1].Load())
+		}
+		close(stalled)
+		s.Wait()
+		testbed.Check(t, asked[1].Load() == 20, "of 20 sandboxes %d were sampled", asked[1].Load())
+	})
 }
 
 // However many tenants there are, the metrics have a bounded number of series.
