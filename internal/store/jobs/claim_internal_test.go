@@ -2,7 +2,14 @@ package jobs
 
 import (
 	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
@@ -28,4 +35,41 @@ func TestRequestOfAClaimCanBeForgotten(t *testing.T) {
 	}
 	inline := &Claim{Job: c.Job, Request: &farm.Request{}}
 	testbed.Check(t, !inline.ForgetRequest() && inline.Request != nil, "ForgetRequest dropped a request that is no document")
+}
+
+// Whenever what is known of the waiting tenants expired, all callers read it at once.
+func TestWaitingTenantsAreReadOnceForAllCallers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int32
+		rdb := redis.NewClient(&redis.Options{})
+		defer rdb.Close()
+		rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, _ func(...redis.Cmder) error) error {
+			if names, ok := cmds[0].(*redis.StringSliceCmd); ok {
+				reads.Add(1)
+				for range 1000 { // others come meanwhile
+					runtime.Gosched()
+				}
+				names.SetVal([]string{"acme"})
+				return nil
+			}
+			for _, cmd := range cmds {
+				cmd.(*redis.IntCmd).SetVal(1)
+			}
+			return nil
+		}))
+		s := &Store{DB: &db.DB{Redis: rdb}, waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}}}
+		for round := range int32(3) {
+			var callers sync.WaitGroup
+			for range 100 {
+				callers.Go(func() {
+					tenants, err := s.waiting.tenants(t.Context(), s, "cpu")
+					testbed.Check(t, err == nil && len(tenants) == 1, "tenants = %q, %v", tenants, err)
+				})
+			}
+			callers.Wait()
+			testbed.Check(t, reads.Load() == round+1, "100 callers in each of %d seconds read the tenants %d times", round+1, reads.Load())
+			time.Sleep(waitingTTL)
+		}
+	})
 }

@@ -109,7 +109,7 @@ func (s *Store) pace(ctx context.Context, queue string) (time.Duration, error) {
 	return s.Now().Sub(time.UnixMicro(oldest)) / time.Duration(n), nil
 }
 
-// waitingTenants remembers which tenants have jobs in a queue: usually few of many.
+// waitingTenants remembers which tenants have jobs in a queue: usually few of many. They are read once for all callers.
 type waitingTenants struct {
 	mu     sync.Mutex
 	queues map[string]tenantsOfQueue
@@ -122,9 +122,8 @@ type tenantsOfQueue struct {
 
 func (c *waitingTenants) tenants(ctx context.Context, s *Store, queue string) ([]string, error) {
 	c.mu.Lock()
-	known, ok := c.queues[queue]
-	c.mu.Unlock()
-	if ok && time.Since(known.at) < waitingTTL {
+	defer c.mu.Unlock()
+	if known, ok := c.queues[queue]; ok && time.Since(known.at) < waitingTTL {
 		return slices.Clone(known.tenants), nil
 	}
 	all, err := s.Tenants(ctx)
@@ -141,8 +140,6 @@ func (c *waitingTenants) tenants(ctx context.Context, s *Store, queue string) ([
 			waiting = append(waiting, tenant)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.queues[queue] = tenantsOfQueue{tenants: waiting, at: time.Now()}
 	return slices.Clone(waiting), nil
 }
