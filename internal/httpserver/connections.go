@@ -121,7 +121,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.open++
-	keepUnsent(conn.(*net.TCPConn), unsentBytes) //nolint:errcheck // Start listens on tcp
+	keepUnsent(conn.(*net.TCPConn), unsentBytes)                                                 //nolint:errcheck // Start listens on tcp
 	return &counted{TCPConn: conn.(*net.TCPConn), in: l, release: sync.OnceFunc(l.release)}, nil //nolint:errcheck // Start listens on tcp
 }
 
