@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -75,7 +76,8 @@ type Index struct {
 	storeSlots *budget.Places
 	partSlots  *budget.Places // ranges of files that are being downloaded
 
-	lingerSlots *budget.Places // of work without readers
+	lingerSlots *budget.Places      // of work without readers
+	rates       *lru[*rate.Limiter] // of requests, by tenant
 
 	trimming  sync.Mutex
 	spoolMax  int64               // space for downloads in bytes, on disk and in windows
@@ -108,7 +110,7 @@ func New(cfg Config) (*Index, error) {
 		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
 		keeping: make(chan struct{}, 1), keepRoom: semaphore.NewWeighted(pagesMemory), lookups: newCalls(), refreshes: newCalls(), bigSlots: budget.NewPlaces(largeAtOnce),
 		fileSlots: budget.NewPlaces(filesAtOnce), storeSlots: budget.NewPlaces(storesAtOnce),
-		partSlots: budget.NewPlaces(partsAtOnce), lingerSlots: budget.NewPlaces(lingerAtOnce), sharing: map[*page]*shared{},
+		partSlots: budget.NewPlaces(partsAtOnce), lingerSlots: budget.NewPlaces(lingerAtOnce), rates: newLRU[*rate.Limiter](ratesKept), sharing: map[*page]*shared{},
 		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
 	x.spoolMax = cfg.spoolBytes()

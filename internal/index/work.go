@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
@@ -13,15 +15,30 @@ import (
 // timeout of their own.
 const lingerAtOnce = 16
 
+const (
+	// requestRate is how many requests the sandboxes of a tenant make in a second, and requestBurst how many at once: an install of a thousand packages
+	// makes some two thousand, and each takes up to half a millisecond of the worker. Further ones wait.
+	requestRate, requestBurst = 200, 4000
+	ratesKept                 = 10_000 // tenants whose requests are counted
+)
+
 // errAbandoned ends work without readers.
 var errAbandoned = errors.New("no reader is left")
 
 type tenantKey struct{}
 
 // For is the Index for the sandboxes of a tenant: of all that is limited, one tenant has at most half of what others leave. Requests to the Index
-// itself, and Fetch, count as those of one more tenant.
+// itself, and Fetch, count as those of one more tenant, whose requests have no rate.
 func (x *Index) For(tenant string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests, ok := x.rates.get(tenant)
+		if !ok {
+			requests = rate.NewLimiter(requestRate, requestBurst)
+			x.rates.put(tenant, requests, 1)
+		}
+		if requests.Wait(r.Context()) != nil {
+			return // the sandbox has left
+		}
 		x.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, tenant)))
 	})
 }

@@ -369,3 +369,28 @@ func TestServe(t *testing.T) {
 	_, err = index.Serve(t.Context(), index.Config{PyPIURL: "x"})
 	testbed.Check(t, err != nil, "a bad address was accepted")
 }
+
+// Requests of a tenant beyond its rate wait, and delay nobody else's: those of five sandboxes took all cores of a worker.
+func TestRequestsOfATenantHaveARate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBegun(t, func(string) bool { return false }, nil)
+		defer func() { testbed.Must(t, b.Close()) }()
+		served := func(tenant string) bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			answer := httptest.NewRecorder()
+			b.For(tenant).ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/nothing", http.NoBody))
+			return answer.Code == http.StatusNotFound
+		}
+		const burst, second = 4000, 200
+		for n := range burst + 1 {
+			testbed.Require(t, served("one") == (n < burst), "request %d of %d at once", n+1, burst)
+		}
+		testbed.Check(t, served("two"), "another tenant's request waits")
+		time.Sleep(time.Second)
+		for n := range second + 1 {
+			testbed.Require(t, served("one") == (n < second), "request %d of %d a second later", n+1, second)
+		}
+	})
+}
