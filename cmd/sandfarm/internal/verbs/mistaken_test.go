@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -203,6 +205,26 @@ job_2  -    install  queued   -        numpy pandas
 	if got != (outputs{0, want, ""}) || f.asked()[1] != "GET /v1/jobs?limit=200&sandbox_id=sbx_1&state=queued%2Crunning" {
 		t.Errorf("%+v asked %q", got, f.asked())
 	}
+}
+
+// TestPSPointsToWhatJobsLeftRunning: an empty list looked as if nothing ran, while the processes of a fork bomb did. The pid is in the same column of both.
+func TestPSPointsToWhatJobsLeftRunning(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes/sbx_1/processes"] = func(w http.ResponseWriter, r *http.Request) {
+		list := wire.Processes{Items: []wire.Process{}}
+		if r.URL.Query().Get("all") != "" {
+			list.Running = []wire.RunningProcess{{PID: 31, Parent: 1, Owner: "kernel", Command: "bash"}}
+		}
+		f.answer(w, http.StatusOK, list)
+	}
+	f.Routes["GET /v1/jobs"] = f.gives(http.StatusOK, wire.List[wire.Job]{})
+	got := f.sandfarm(t.Context(), "", "ps", "sbx_1")
+	want := outputs{0, "ID  PID  NAME  STATE  STARTED  COMMAND\n", "sandfarm: no process was started beside its jobs, and no job is open; --all shows what they left running\n"}
+	testbed.Diff(t, "empty", want, got, cmp.AllowUnexported(outputs{}))
+	got = f.sandfarm(t.Context(), "", "ps", "sbx_1", "--all")
+	want = outputs{0, "OWNER   PID  PARENT  CPU    MEMORY  STARTED  COMMAND\nkernel  31   1       0.00s  0 B     -        bash\n", ""}
+	testbed.Diff(t, "all", want, got, cmp.AllowUnexported(outputs{}))
 }
 
 func TestRmSaysWhatWasRemoved(t *testing.T) {

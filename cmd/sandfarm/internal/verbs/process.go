@@ -147,7 +147,11 @@ With --all list what runs in the sandbox, whoever started it: OWNER is a process
 			}
 			rows = append(rows, []string{j.ID, "", j.Kind, j.State, since(started, now), jobLine(j)})
 		}
-		return table(a.Out, []string{"ID", "PID", "NAME", "STATE", "STARTED", "COMMAND"}, rows)
+		if err := table(a.Out, []string{"ID", "PID", "NAME", "STATE", "STARTED", "COMMAND"}, rows); err != nil || len(rows) > 0 {
+			return err
+		}
+		fmt.Fprintln(a.Err, "sandfarm: no process was started beside its jobs, and no job is open; --all shows what they left running")
+		return nil
 	})
 	c.Flags().BoolVarP(&all, "all", "a", false, "list what runs in the sandbox, also for jobs and kernels")
 	return c
@@ -162,9 +166,9 @@ func (a *app) psAll(ctx context.Context, c *client.Client, sandbox string) error
 	now := time.Now()
 	rows := make([][]string, len(found))
 	for i, p := range found {
-		rows[i] = []string{fmt.Sprint(p.PID), fmt.Sprint(p.Parent), p.Owner, fmt.Sprintf("%.2fs", p.CPUSeconds), size(p.MemoryBytes), since(p.StartedAt, now), shortLine(p.Command)}
+		rows[i] = []string{p.Owner, fmt.Sprint(p.PID), fmt.Sprint(p.Parent), fmt.Sprintf("%.2fs", p.CPUSeconds), size(p.MemoryBytes), since(p.StartedAt, now), shortLine(p.Command)}
 	}
-	return table(a.Out, []string{"PID", "PARENT", "OWNER", "CPU", "MEMORY", "STARTED", "COMMAND"}, rows)
+	return table(a.Out, []string{"OWNER", "PID", "PARENT", "CPU", "MEMORY", "STARTED", "COMMAND"}, rows)
 }
 
 // processState is running, or how a process ended.
