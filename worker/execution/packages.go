@@ -202,7 +202,7 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 		{file != "" && (request.Execute == nil || request.Execute.Cell == nil), fmt.Sprintf("The workspace has no file %s, or not its folder. Code sees only the files of the sandbox: %s "+
 			"(sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/). Code that writes makes the folder first.", file, upload)},
 		{asks, "Code cannot ask for input here: pass the values in the code, as files or as environment variables (env), or give a command its input (echo yes | …). " +
-			"A program that must ask runs in a terminal of a sandbox that stays open (Terminal on its page of the dashboard, sandfarm ssh, sandfarm exec -it), or as a process with input (start_process of MCP, POST …/processes)."},
+			"A program that must ask runs in a terminal of a sandbox that stays open (Terminal on its page of the dashboard, sandfarm ssh, sandfarm exec -it), or as a process with input (POST …/processes with stdin)."},
 		{fails(diskFull), fmt.Sprintf("A folder of the sandbox is full: the workspace and /tmp have %d MiB each (disk_mb), and the home directory, where installed packages are, has four times that. "+
 			"Delete files that are not needed, or create a sandbox with more disk_mb; files count against memory_mb, too.", s.Resources.DiskMB)},
 		{forks || fails(tooMany), fmt.Sprintf("The sandbox has as many processes and threads as it may have: %d (pids), with those of the farm's agent and of the interpreters that run. "+

@@ -334,6 +334,8 @@ func TestResultSaysThatCodeCannotAskForInput(t *testing.T) {
 	} {
 		if note := strings.Join(hints(test.result, test.request, &farm.SandboxSpec{}, false, nil), "\n"); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
 			t.Errorf("%s: note %q, want one: %v", name, note, test.note)
+		} else if strings.Contains(note, "start_process") {
+			t.Errorf("%s: note %q names a tool without input", name, note)
 		}
 	}
 }
