@@ -118,7 +118,7 @@ func (a *app) verb(c *cobra.Command, args cobra.PositionalArgs, do action) *cobr
 			return err
 		}
 		defer func() { _ = done() }()
-		err = named(cmd, farm, got, mistaken(cmd, got, do(cmd.Context(), farm, got)))
+		err = named(cmd, farm, got, mistaken(cmd, got, a.refused(cmd, do(cmd.Context(), farm, got))))
 		if e, ok := errors.AsType[*UsageError](err); ok && e.Command == "" {
 			e.Command = cmd.CommandPath()
 		}

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -26,6 +27,14 @@ func (a *app) admin(c *cobra.Command) *cobra.Command {
 	c.PersistentFlags().StringVar(&a.config, "config", a.Getenv("SANDFARM_CONFIG"), "with --local: TOML `FILE` with the farm's settings")
 	_ = c.MarkPersistentFlagFilename("config", "toml")
 	return c
+}
+
+// refused adds to an error of a verb for operators, whom the farm refused for lack of a key or its scope, that on the farm's host --local needs none.
+func (a *app) refused(cmd *cobra.Command, err error) error {
+	if client.CodeOf(err) != "unauthorized" || a.local || cmd.Flags().Lookup("local") == nil {
+		return err
+	}
+	return errors.Join(err, &hint{text: "On the farm's host, --local needs no key."})
 }
 
 // connect makes the client of a verb. close ends what it opened.

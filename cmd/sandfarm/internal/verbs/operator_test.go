@@ -102,6 +102,28 @@ func TestFirstKeyNamesTheTenantOfEarlierWork(t *testing.T) {
 	}
 }
 
+// A key without the scope admin cannot list or revoke keys; that --local can was said nowhere.
+func TestRefusedOperatorsReadOfLocal(t *testing.T) {
+	t.Parallel()
+	const note = "sandfarm: On the farm's host, --local needs no key.\n"
+	f := newFarm(t)
+	refusal := f.gives(http.StatusForbidden, wire.Problem{Status: 403, Code: "unauthorized", Detail: "This needs an API key with the scope admin; yours has run."})
+	f.Routes["GET /v1/keys"], f.Routes["DELETE /v1/keys/{id}"], f.Routes["GET /v1/jobs"] = refusal, refusal, refusal
+	for _, c := range []struct {
+		args  []string
+		noted bool
+	}{
+		{[]string{"key", "ls"}, true},
+		{[]string{"key", "revoke", "key_1"}, true},
+		{[]string{"key", "ls", "--local"}, false},
+		{[]string{"job", "ls"}, false},
+	} {
+		if r := f.sandfarm(t.Context(), "", c.args...); r.code != 1 || !strings.Contains(r.stderr, "yours has run.\n") || strings.HasSuffix(r.stderr, note) != c.noted {
+			t.Errorf("%q: %+v", c.args, r)
+		}
+	}
+}
+
 func TestKeyLsAndRevoke(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
