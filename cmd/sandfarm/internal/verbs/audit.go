@@ -1,12 +1,13 @@
 package verbs
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -37,10 +38,7 @@ newest last. Code, environment and links are never part of it.`,
 		if err != nil {
 			return err
 		}
-		if !a.json {
-			fmt.Fprintln(a.Out, "TIME STATUS TENANT KEY FROM ROUTE SUBJECT SANDBOX JOB")
-		}
-		if err := a.auditLines(found); err != nil {
+		if err := a.auditRows(f, found); err != nil {
 			return err
 		}
 		if live {
@@ -63,6 +61,7 @@ type auditFollower struct {
 	newest time.Time            // of the entries so far
 	seen   map[string]time.Time // their times, by id; older ones are not read again
 	more   bool                 // there are older entries than the number that was asked for
+	widest []string             // the widest cells so far, once there is a header
 }
 
 // readAudit reads the newest entries, oldest first: at most a number of them, if that is positive. With --follow it also notes earlier
@@ -119,35 +118,54 @@ func (a *app) followAudit(ctx context.Context, c *client.Client, f *auditFollowe
 		if err != nil {
 			return err
 		}
-		if err := a.auditLines(fresh); err != nil {
+		if err := a.auditRows(f, fresh); err != nil {
 			return err
 		}
 	}
 }
 
-// auditLines prints entries, each on a line.
-func (a *app) auditLines(entries []wire.AuditEntry) error {
-	for _, e := range entries {
-		if a.json {
+// auditRows prints entries as rows of one table, whose columns the rows before them have set, or each as JSON.
+func (a *app) auditRows(f *auditFollower, entries []wire.AuditEntry) error {
+	if a.json {
+		for _, e := range entries {
 			if err := a.encoder().Encode(e); err != nil {
 				return err
 			}
-			continue
 		}
-		words := []string{
-			e.At.UTC().Format("2006-01-02T15:04:05Z"), fmt.Sprint(e.Status), cell(e.Tenant), cell(e.KeyID), cell(e.From), cell(e.Route),
+		return nil
+	}
+	head := []string{"TIME", "STATUS", "TENANT", "KEY", "FROM", "ROUTE", "SUBJECT", "SANDBOX", "JOB"}
+	printed := 0 // lines of the table that are on the screen
+	var rows [][]string
+	if f.widest != nil {
+		printed, rows = 2, append(rows, f.widest)
+	}
+	for _, e := range entries {
+		subject := e.Subject
+		if subject == e.SandboxID || subject == e.JobID || subject == e.KeyID {
+			subject = "" // said once
 		}
-		for _, word := range []string{e.Subject, e.SandboxID, e.JobID} {
-			if word != "" && !slices.Contains(words, word) {
-				words = append(words, cell(word))
+		row := []string{e.At.UTC().Format("2006-01-02T15:04:05Z"), fmt.Sprint(e.Status), e.Tenant, e.KeyID, e.From, e.Route, subject, e.SandboxID, e.JobID}
+		if e.Missed > 0 {
+			row = append(row, fmt.Sprintf("(%d entries before it are missing)", e.Missed))
+		}
+		rows = append(rows, row)
+	}
+	var out bytes.Buffer
+	if err := table(&out, head, rows); err != nil {
+		return err
+	}
+	f.widest = slices.Clone(head)
+	for _, row := range rows {
+		for i := range head {
+			if utf8.RuneCountInString(row[i]) > utf8.RuneCountInString(f.widest[i]) {
+				f.widest[i] = row[i]
 			}
 		}
-		if e.Missed > 0 {
-			words = append(words, fmt.Sprintf("(%d entries before it are missing)", e.Missed))
-		}
-		if _, err := fmt.Fprintln(a.Out, strings.Join(words, " ")); err != nil {
-			return err
-		}
 	}
-	return nil
+	for range printed {
+		_, _ = out.ReadString('\n')
+	}
+	_, err := out.WriteTo(a.Out)
+	return err
 }

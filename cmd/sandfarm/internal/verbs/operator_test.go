@@ -363,11 +363,14 @@ func TestAuditFollowsWithNewEntriesOnly(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(page)
 	}
 	r := f.sandfarm(ctx, "", "audit", "--follow", "--limit", "1")
-	entries, headed := strings.CutPrefix(r.out, "TIME STATUS TENANT KEY FROM ROUTE SUBJECT SANDBOX JOB\n")
-	testbed.Check(t, headed, "it has no header: %s", r.out)
+	head, entries, _ := strings.Cut(r.out, "\n")
+	testbed.Diff(t, "header", "TIME STATUS TENANT KEY FROM ROUTE SUBJECT SANDBOX JOB", strings.Join(strings.Fields(head), " "))
 	var got []string
 	for line := range strings.Lines(entries) {
-		got = append(got, line[strings.LastIndex(line, " r")+1:len(line)-1])
+		cells := strings.Fields(line)
+		got = append(got, cells[5])
+		testbed.Diff(t, "empty cells", []string{"-", "-", "-"}, cells[6:])
+		testbed.Check(t, strings.Index(line, cells[5]) == strings.Index(head, "ROUTE") && strings.LastIndex(line, "-") == strings.Index(head, "JOB"), "%q is not below %q", line, head)
 	}
 	if want := "r29 r30 r31 r32"; !strings.HasPrefix(strings.Join(got, " "), want) || len(got) > 5 {
 		t.Errorf("%s, want %s", got, want)
