@@ -281,7 +281,7 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 	there := offeredGPUs(workers)
 	switch {
 	case there == "":
-		return farm.Invalidf("No worker of this farm offers a GPU: leave gpu out.")
+		return farm.Invalidf("No worker of this farm offers a GPU: leave gpu out. The operator of the farm can add workers with GPUs (docs/gpu.md).")
 	case devices:
 		return farm.Invalidf("No node has the requested GPUs together with image %q, %d MiB and %g cores%s. One sandbox can have at most %s.",
 			spec.Image, spec.Resources.MemoryMB, spec.Resources.CPUs, runtimeText(spec.Runtime), there)

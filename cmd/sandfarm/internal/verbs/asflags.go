@@ -70,7 +70,7 @@ var (
 // asFlags names what can be used here, in a text of the farm: flags in place of fields, verbs in place of routes.
 func asFlags(text string) string {
 	text = apiList.ReplaceAllStringFunc(text, func(route string) string { return verbOf[strings.TrimPrefix(route, "GET /v1/")] })
-	text = strings.ReplaceAll(text, "(packages)", "(--package)")
+	text = strings.NewReplacer("(packages)", "(--package)", "leave gpu out", "leave --gpu out").Replace(text)
 	text = apiControl.ReplaceAllString(text, `"sandfarm sandbox $2 $1"`)
 	text = apiWord.ReplaceAllStringFunc(text, func(word string) string {
 		name, index, listed := strings.Cut(strings.TrimSuffix(word, "]"), "[")

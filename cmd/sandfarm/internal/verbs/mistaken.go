@@ -81,11 +81,18 @@ const maxSuggestions = 3
 
 // suggestions are the commands that somebody may mean by an unknown name below c, the first of args, as they are called below c: those that have
 // it in SuggestFor, else those deeper down that have the name, else those here whose names are close. The id of a sandbox or a job as the
-// next argument narrows them.
+// next argument narrows them; in the place of the name it means the command that shows it.
 func suggestions(c *cobra.Command, args []string) []string {
 	name := args[0]
 	if name == "version" && c.Version != "" {
 		return []string{"--version"}
+	}
+	if idForm.MatchString(name) {
+		for _, sub := range c.Commands() {
+			if (sub.Name() == "get" || sub.Name() == "ls") && sub.Args(sub, args) == nil {
+				return []string{sub.Name() + " " + name}
+			}
+		}
 	}
 	var meant, named []string
 	var walk func(within *cobra.Command, path string)

@@ -109,6 +109,8 @@ func TestUnknownCommandsAreErrorsWithEveryFlag(t *testing.T) {
 		"sandbox craete --help":    `unknown command "craete" for "sandfarm sandbox"; did you mean "create"? See "sandfarm sandbox --help"`,
 		"help sandbox craete":      `unknown command "craete" for "sandfarm sandbox"; did you mean "create"? See "sandfarm sandbox --help"`,
 		"sandbox craete --ttl 30m": `unknown command "craete" for "sandfarm sandbox"; did you mean "create"? See "sandfarm sandbox --help"`,
+		"files " + someSandbox:     `unknown command "` + someSandbox + `" for "sandfarm files"; did you mean "ls ` + someSandbox + `"? See "sandfarm files --help"`,
+		"job " + someJob:           `unknown command "` + someJob + `" for "sandfarm job"; did you mean "get ` + someJob + `"? See "sandfarm job --help"`,
 		"completion ba --help":     `unknown command "ba" for "sandfarm completion"; did you mean "bash"? See "sandfarm completion --help"`,
 	} {
 		if got := newFarm(t).sandfarm(t.Context(), "", strings.Fields(text)...); got != (outputs{verbs.ExitUsage, "", "sandfarm: " + want + "\n"}) {

@@ -198,7 +198,7 @@ func TestTenantVerbs(t *testing.T) {
 	limit := 20.0
 	tenant := wire.Tenant{
 		Name: "acme", Own: map[string]float64{"max_sandboxes": 20, "max_cpus": 1.5, "max_gpus": 0},
-		Quotas: []wire.Quota{{Name: "max_sandboxes", Limit: &limit, Used: 3}, {Name: "max_stored_mb", Used: 0.125}},
+		Quotas: []wire.Quota{{Name: "max_sandboxes", Limit: &limit, Used: 3}, {Name: "max_stored_mb", Used: 0.125}, {Name: "requests_per_minute"}},
 	}
 	f.Routes["GET /v1/tenants/acme"] = f.gives(200, tenant)
 	f.Routes["GET /v1/tenants"] = f.gives(200, wire.List[wire.Tenant]{Items: []wire.Tenant{tenant}})
@@ -214,10 +214,10 @@ func TestTenantVerbs(t *testing.T) {
 		args []string
 		want []string // lines of words
 	}{
-		"Show":  {[]string{"tenant", "show", "acme"}, []string{"QUOTA USED LIMIT SET", "max_sandboxes 3 20 own", "max_stored_mb 0.13 - default"}},
+		"Show":  {[]string{"tenant", "show", "acme"}, []string{"QUOTA USED LIMIT SET", "max_sandboxes 3 20 own", "max_stored_mb 0.13 - default", "requests_per_minute - - default"}},
 		"Ls":    {[]string{"tenant", "ls"}, []string{"TENANT SANDBOXES MEMORY MiB RUNNING UNFINISHED STORED MiB", "acme 3/20 - - - 0.13/-"}},
-		"Usage": {[]string{"usage"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GiB·S GPU S SANDBOX S STORED GiB·S", "2026-11-22 12.35 0 7 0 0"}},
-		"Other": {[]string{"usage", "--tenant", "acme", "--days", "7"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GiB·S GPU S SANDBOX S STORED GiB·S", "2026-11-22 12.35 0 7 0 0"}},
+		"Usage": {[]string{"usage"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "requests_per_minute - -", "", "DAY CPU S MEMORY GiB·S GPU S SANDBOX S STORED GiB·S", "2026-11-22 12.35 0 7 0 0"}},
+		"Other": {[]string{"usage", "--tenant", "acme", "--days", "7"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "requests_per_minute - -", "", "DAY CPU S MEMORY GiB·S GPU S SANDBOX S STORED GiB·S", "2026-11-22 12.35 0 7 0 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := f.sandfarm(t.Context(), "", test.args...)
@@ -245,6 +245,13 @@ func TestTenantVerbs(t *testing.T) {
 		if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--allow-hosts", hosts); got.code != 0 || strings.TrimSpace(sent) != want {
 			t.Errorf("%+v, sent %s", got, sent)
 		}
+	}
+	if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--max-gpus", "0"); got.stderr != "" {
+		t.Errorf("a known tenant: %+v", got)
+	}
+	f.Routes["GET /v1/tenants/acme"] = f.gives(404, wire.Problem{Status: 404, Code: "not_found", Detail: "There is no tenant acme."})
+	if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--max-gpus", "0"); got.code != 0 || got.stderr != "note: The tenant acme is new: it had no jobs and no quotas of its own.\n" {
+		t.Errorf("a typo: %+v", got)
 	}
 	f.Routes["GET /v1/tenants/acme"] = f.gives(200, wire.Tenant{Name: "acme", Runtimes: []string{"runsc"}, AllowHosts: &[]string{}})
 	if got := f.sandfarm(t.Context(), "", "tenant", "show", "acme"); !strings.HasSuffix(got.out, "runtimes of its sandboxes, the default first: runsc\nhosts of its sandboxes at most: none\n") {
@@ -392,6 +399,20 @@ func TestTopWithoutATerminalPrintsOnePage(t *testing.T) {
 	if got := f.sandfarm(t.Context(), "", "top", "--once"); !strings.Contains(got.out, "last hour: 4 jobs ended, 0 failed, timed out or lost, longest wait 0.0s\n") {
 		t.Errorf("the last hour is missing:\n%s%s", got.out, got.stderr)
 	}
+	const part = "\nYour part of the farm: all of it needs the scope admin.\n"
+	if got := f.sandfarm(t.Context(), "", "top", "--once"); strings.Contains(got.out, part) {
+		t.Errorf("the whole is called a part:\n%s", got.out)
+	}
+	f.Routes["GET /v1/activity"] = f.gives(http.StatusForbidden, wire.Problem{Status: 403, Code: "unauthorized", Detail: "This needs an API key with the scope admin; yours has run."})
+	if got := f.sandfarm(t.Context(), "", "top", "--once"); strings.Contains(got.out, part) { // a key of the settings sees all workers, but no last hour
+		t.Errorf("the whole is called a part:\n%s", got.out)
+	}
+	whole := f.Routes["GET /v1/workers"]
+	f.Routes["GET /v1/workers"] = f.gives(http.StatusOK, wire.Items[wire.Worker]{})
+	if got := f.sandfarm(t.Context(), "", "top", "--once"); got.code != 0 || !strings.Contains(got.out, part) || !strings.HasSuffix(got.out, "No live worker has a sandbox of yours.\n") {
+		t.Errorf("a part looks like the whole:\n%s%s", got.out, got.stderr)
+	}
+	f.Routes["GET /v1/workers"] = whole
 	var both struct {
 		Workers []wire.Worker
 		Queues  []wire.Queue

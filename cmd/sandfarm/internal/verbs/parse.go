@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pairs parses NAME=VALUE arguments. A name alone gets its value from lookup, if that is not nil.
+// pairs parses NAME=VALUE arguments of a flag. A name alone gets its value from lookup; without that they are those of labels, KEY=VALUE.
 func pairs(what string, args []string, lookup func(string) string) (map[string]string, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -17,7 +17,11 @@ func pairs(what string, args []string, lookup func(string) string) (map[string]s
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
 		if name == "" || (!ok && lookup == nil) {
-			return nil, usagef("%s %q does not have the form NAME=VALUE", what, arg)
+			form := "NAME=VALUE"
+			if lookup == nil {
+				form = "KEY=VALUE"
+			}
+			return nil, usagef("%s %q does not have the form %s", what, arg, form)
 		}
 		if !ok {
 			if value = lookup(name); value == "" {

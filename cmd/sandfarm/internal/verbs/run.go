@@ -366,22 +366,12 @@ func (a *app) read(name string) ([]byte, error) {
 	return code, nil
 }
 
-// languageOf is the language of an extension; empty for the farm's default.
+// languageOf is the language of an extension, which the farm may not run and then refuses; empty for the farm's default.
 func languageOf(name string) string {
-	switch strings.ToLower(filepath.Ext(name)) {
-	case ".js", ".mjs":
-		return "javascript"
-	case ".ts":
-		return "typescript"
-	case ".r":
-		return "r"
-	case ".jl":
-		return "julia"
-	case ".sh", ".bash":
-		return "bash"
-	default:
-		return ""
-	}
+	return map[string]string{
+		".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".r": "r", ".jl": "julia", ".sh": "bash", ".bash": "bash",
+		".rb": "ruby", ".go": "go", ".rs": "rust", ".java": "java", ".c": "c", ".cc": "c++", ".cpp": "c++", ".php": "php", ".pl": "perl", ".lua": "lua",
+	}[strings.ToLower(filepath.Ext(name))]
 }
 
 // input is a file to send along.

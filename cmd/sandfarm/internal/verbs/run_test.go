@@ -3,6 +3,7 @@ package verbs_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -181,6 +182,23 @@ func TestRunSaysHowElseCodeRuns(t *testing.T) {
 		if got := f.sandfarm(t.Context(), "1", args...); !strings.HasSuffix(got.stderr, want) {
 			t.Errorf("%q: %+v, want %q", args, got, want)
 		}
+	}
+}
+
+// TestRunOfARubyFileIsNotPython: the farm refuses a language that the image does not run, and names those that it does.
+func TestRunOfARubyFileIsNotPython(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/sbx_1/execute"] = func(w http.ResponseWriter, r *http.Request) {
+		var sent wire.ExecuteRequest
+		testbed.Must(t, json.NewDecoder(r.Body).Decode(&sent))
+		f.answer(w, http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: fmt.Sprintf("image python does not run the language %q; it runs python, bash", *sent.Language)})
+	}
+	file := filepath.Join(t.TempDir(), "x.RB")
+	put(t, file, "puts 1")
+	want := "sandfarm: image python does not run the language \"ruby\"; it runs python, bash.\n"
+	if got := f.sandfarm(t.Context(), "", "run", file, "-s", "sbx_1"); got.code != 1 || got.stderr != want {
+		t.Errorf("%+v, want %q", got, want)
 	}
 }
 

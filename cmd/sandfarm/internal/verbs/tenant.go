@@ -147,9 +147,13 @@ egress.allow of the farm lets its sandboxes reach; sandboxes that run lose the o
 		if change.Set == (wire.TenantRequest{}) && len(change.Default) == 0 {
 			return usagef("nothing to set is given; see --help for the flags")
 		}
+		_, unknown := c.Tenant(ctx, args[0])
 		set, err := c.ChangeTenant(ctx, args[0], change)
 		if err != nil {
 			return err
+		}
+		if client.CodeOf(unknown) == "not_found" {
+			fmt.Fprintf(a.Err, "note: The tenant %s is new: it had no jobs and no quotas of its own.\n", printable(args[0]))
 		}
 		return a.showTenant(set)
 	})
@@ -199,11 +203,13 @@ func (a *app) showTenant(t wire.Tenant) error {
 func quotaRows(quotas []wire.Quota) [][]string {
 	rows := make([][]string, len(quotas))
 	for i, q := range quotas {
-		limit := "-"
+		used, limit := amount(q.Used), ""
 		if q.Limit != nil {
 			limit = amount(*q.Limit)
+		} else if q.Name == "requests_per_minute" {
+			used = "" // without a limit they are not counted
 		}
-		rows[i] = []string{q.Name, amount(q.Used), limit}
+		rows[i] = []string{q.Name, used, limit}
 	}
 	return rows
 }
@@ -229,7 +235,7 @@ func (a *app) tenantLs() *cobra.Command {
 					continue
 				}
 				row := quotaRows(t.Quotas[at : at+1])[0]
-				cells = append(cells, row[1]+"/"+row[2])
+				cells = append(cells, row[1]+"/"+cell(row[2]))
 			}
 			return cells
 		})

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,16 @@ func TestUntilHasTheDayOfWhatIsFar(t *testing.T) {
 	}
 }
 
+func TestErrorsOfPairsHaveTheFormOfTheHelp(t *testing.T) {
+	t.Parallel()
+	for want, lookup := range map[string]func(string) string{"--label \"=foo\" does not have the form KEY=VALUE": nil, "--env \"=foo\" does not have the form NAME=VALUE": func(string) string { return "" }} {
+		flag, _, _ := strings.Cut(want, " ")
+		if _, err := pairs(flag, []string{"=foo"}, lookup); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -58,6 +69,7 @@ func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 		"ttl_seconds is 2; it must be from 5 to 604800":                 "--ttl is 2s; it must be from 5s to 7d",
 		"timeout_seconds is 0; it must be from 1 to 5400":               "--timeout is 0; it must be from 1s to 90m",
 		"resources.pids is 2; it must be from 16 to 4096":               "--pids is 2; it must be from 16 to 4096",
+		"No worker of this farm offers a GPU: leave gpu out.":            "No worker of this farm offers a GPU: leave --gpu out.",
 		"Create a sandbox with more memory_mb.":                         "Create a sandbox with more --memory.",
 		`use allowlist and name the hosts in allow_hosts, or packages`:  `use allowlist and name the hosts in --allow-host, or packages`,
 		"the hosts of allow_hosts (none), only":                         "the hosts of --allow-host (none), only",

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type snapshot struct {
 	Queues  []wire.Queue  `json:"queues"`
 
 	Activity []wire.Minute `json:"activity,omitempty"`
+	partial  bool          // what the caller may not see is left out
 }
 
 // topTimeout bounds one request of a snapshot.
@@ -34,7 +36,8 @@ func (a *app) top() *cobra.Command {
 		Use: "top", Short: "Watch the workers and queues of the farm", SuggestFor: []string{"status"},
 		Long: `Shows the queues and workers of the farm and, to keys with the scope admin, the jobs of the last hour. It refreshes every
 two seconds, until you press q or Ctrl-C. If the output is not a terminal, or with --once, it prints one page as plain text.
-RESERVED is what the sandboxes of a worker may use together, of what it gives to sandboxes.`,
+RESERVED is what the sandboxes of a worker may use together, of what it gives to sandboxes: with worker.memory_overcommit or
+worker.cpu_overcommit more than the host has. To a key without the scope admin it shows the caller's part of the farm.`,
 		Example:           "  sandfarm top\n  sandfarm top --once",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
@@ -82,7 +85,8 @@ func look(ctx context.Context, c *client.Client) (snapshot, error) {
 	if err != nil && !hidden(err) {
 		return snapshot{}, err
 	}
-	return snapshot{Workers: workers, Queues: queues, Activity: activity}, nil
+	named := slices.ContainsFunc(workers, func(w wire.Worker) bool { return w.Host != "" }) // keys of the settings may see the fleet without the scope
+	return snapshot{Workers: workers, Queues: queues, Activity: activity, partial: client.CodeOf(err) == "unauthorized" && !named}, nil
 }
 
 // screen is a terminal that shows one page after another. It uses control sequences that every current terminal knows, so it

@@ -23,6 +23,9 @@ func page(url string, s snapshot, now time.Time) []line {
 	if text := lastHour(s.Activity); text != "" {
 		lines = append(lines, line{text: text})
 	}
+	if s.partial {
+		lines = append(lines, line{text: "Your part of the farm: all of it needs the scope admin."})
+	}
 	lines = append(lines, line{})
 	rows := make([][]string, len(s.Queues))
 	bad := make([]bool, len(s.Queues))
@@ -40,6 +43,9 @@ func page(url string, s snapshot, now time.Time) []line {
 			w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), memory(w.Promised.MemoryMB, w.Capacity.MemoryMB),
 			cores(w.Promised.CPUs, w.Capacity.CPUs), devices(w.GPUsLeased, w.GPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, workerState(w),
 		}
+	}
+	if len(rows) == 0 && s.partial {
+		return append(lines, line{text: "No live worker has a sandbox of yours."})
 	}
 	if len(rows) == 0 {
 		return append(lines, line{text: "No live worker: jobs wait until one starts.", style: red})
