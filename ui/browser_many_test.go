@@ -108,6 +108,13 @@ func TestJobsShowWhatWentWrong(t *testing.T) {
 	p.until(`location.hash === "#/jobs?sandbox_id=` + box + `" && document.querySelectorAll(".row.job[data-row]").length === 1`)
 	p.do(chromedp.Reload())
 	p.until(`document.querySelector("[aria-label=Sandbox]")?.value === "` + box + `" && document.querySelectorAll(".row.job[data-row]").length === 1`)
+	// a job runs again where its sandbox is open, and is not offered to where each click would fail
+	f.execute("", box, "print('hi' + '!')")
+	p.until(`document.querySelectorAll(".row.job[data-row]").length === 2`)
+	p.click("a.row.job")
+	p.sees("Run again")
+	call[record](f, "", "DELETE", "/v1/sandboxes/"+box+"?wait=60", nil)
+	p.until(`!document.body.innerText.includes("Run again") && document.body.innerText.includes("hi!")`)
 }
 
 // maxLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.

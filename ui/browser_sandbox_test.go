@@ -79,6 +79,8 @@ func TestASandboxesPage(t *testing.T) {
 	p.sees("matplotlib")
 	p.fill("input[type=search]", "pand")
 	p.until(`document.querySelectorAll("table.grid tbody tr").length === 1`)
+	p.fill("input[type=search]", "no such name")
+	p.sees("No package has such a name.")
 	p.sees("of 2.0 GiB by programs")
 	p.until(`Boolean(document.querySelector(".use polyline"))`)
 	p.accessible("packages")
@@ -304,6 +306,14 @@ func TestANotebookSaysHowItsCellsEnded(t *testing.T) {
 	p.do(chromedp.Reload())
 	p.until(packages)
 	ended("canceled,completed exit 3,completed a package failed")
+	// the page of a job of packages says which failed and why, that of a create, too
+	for _, link := range []string{`.cell:has(.plain) header a`, `.note a[href^="#/jobs/"]`} {
+		p.goTo("#/sandboxes/" + box)
+		p.click(link)
+		p.until(`/^failed nonexistent-zz-[01] .*\S/s.test(document.querySelector(".job-page .plain li")?.innerText)`)
+	}
+	p.goTo("#/sandboxes/" + box)
+	p.until(packages)
 	value[int](p, `fetch("v1/sandboxes/`+box+`/commands", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ command: "sleep 600", background: true }) }).then((answer) => answer.status)`)
 	p.until(`[...document.querySelectorAll(".cell .badge")].pop()?.innerText === "running"`)
 	p.until(`Boolean(document.querySelector("#run")) && !document.querySelector(".next .danger")`) // nothing waits for what runs in the background

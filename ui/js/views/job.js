@@ -3,12 +3,14 @@ import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { bytes, firstLine, forPeople, sizes, span } from "../format.js";
+import { usePoll } from "../data.js";
 import { useJob, isFinal, shownOf, wholeOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
 import { Artifacts, Outcome, Output, useRemoval } from "../parts/output.js";
 import { Timeline, Waits } from "../parts/timeline.js";
 import { Progress } from "./playground.js";
+import { isOpen } from "./sandboxes.js";
 
 // ROUTES lead the request of a job to the route that took it.
 const ROUTES = {
@@ -35,6 +37,7 @@ export function JobPage({ id, session }) {
   const { job } = seen;
   const [raw, setRaw] = useState(false);
   const removal = useRemoval();
+  const { data: box } = usePoll(job && ROUTES[job.kind] && job.kind !== "run" ? `v1/sandboxes/${job.sandbox_id}` : "", 10000);
   useTitle((job && firstLine(job.request)) || id, job && t(`kind.${job.kind}`));
   if (seen.error) return html`<div><p><a href="#/jobs">← ${t("job.back")}</a></p><${ErrorBox} error=${seen.error} /></div>`;
   if (!job) return seen.broken ? html`<p class="soft" role="status">${t("play.away")}</p>` : html`<${Loading} />`;
@@ -48,13 +51,16 @@ export function JobPage({ id, session }) {
   const hasSecrets = (request.env_names || []).length > 0 || (request.files || []).length > 0;
   const advice = job.error && [`job.advice.${job.state}`, `job.advice.${job.error.code}`].find((key) => t(key) !== key);
   const mayRun = session.scopes.includes("run");
+  const works = job.kind === "run" || (box && isOpen(box) && box.state !== "closing");
+  const silent = isFinal(state) && code && !items.length && !job.error && !result.error;
+  const tells = ROUTES[job.kind] || [result.packages, result.notes].some((list) => list && list.length > 0);
   return html`<article class="job-page">
     <p class="crumb"><a href="#/jobs">← ${t("job.back")}</a></p>
     <header class="bar-head">
       <h1>${t(`kind.${job.kind}`)}</h1><${Badge} state=${state} job=${job} /><${Trouble} job=${job} />
       <span class="grow"></span>
       ${mayRun && !isFinal(state) && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${job.id}`))}><${Icon} name="stop" />${t("job.cancel")}</button>`}
-      ${mayRun && isFinal(state) && ROUTES[job.kind] && !hasSecrets && html`<button type="button" disabled=${busy} onClick=${() => act(() => sameAgain(job))}><${Icon} name="again" />${t("job.again")}</button>`}
+      ${mayRun && isFinal(state) && ROUTES[job.kind] && works && !hasSecrets && html`<button type="button" disabled=${busy} onClick=${() => act(() => sameAgain(job))}><${Icon} name="again" />${t("job.again")}</button>`}
       ${mayRun && request.code && html`<a class="button quiet" href=${`#/run/${job.id}`}>${t("job.edit")}</a>`}
     </header>
     <p class="ids"><${Id} id=${job.id} />${job.sandbox_id && html`<${Id} id=${job.sandbox_id} href=${`#/sandboxes/${job.sandbox_id}`} />`}</p>
@@ -67,11 +73,11 @@ export function JobPage({ id, session }) {
         ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
         <${Options} request=${request} />
       </section>
-      ${ROUTES[job.kind] && html`<section aria-live="polite"><h2>${t("job.output")}</h2>
+      ${tells && html`<section aria-live="polite">${(items.length > 0 || (code && (!job.error || stopped))) && html`<h2>${t("job.output")}</h2>`}
         ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
         ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
         <${Output} items=${items} cut=${cut} whole=${wholeOf(job, artifacts)} live=${!isFinal(state)} />
-        ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
+        ${silent && html`<p class="soft">${t("output.nothing")}</p>`}
         <${Outcome} result=${result} stopped=${stopped} late=${state === "timed_out"} />
       </section>`}
     </div>

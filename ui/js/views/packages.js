@@ -19,5 +19,6 @@ export function Packages({ path, open }) {
     <${ErrorBox} error=${error} />
     <${Grid} label=${t("box.packages")} named heads=${[[t("packages.name")], [t("packages.version")], [t("jobs.state"), "wrap"], [t("packages.manager")]]}
       rows=${items.map((one) => [`${one.manager} ${one.name}`, one.name, one.version, html`<span class=${`badge ${TONES[one.status] || "dull"}`}>${one.status}</span> <span class="soft small">${one.message}</span>`, one.manager])} />
+  ${items.length === 0 && html`<p class="soft after">${t("packages.none")}</p>`}
   <p class="soft small">${t("packages.how")}</p>`;
 }

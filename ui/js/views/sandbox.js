@@ -128,8 +128,8 @@ function Ports({ path }) {
   return html`<${ErrorBox} error=${action.error} />
     ${data.items.length === 0 && html`<div class="empty"><h2>${t("ports.none.title")}</h2><p>${t("ports.none")} <code>python -m http.server 8000</code></p></div>`}
     ${data.items.length > 0 && html`<ul class="plain ports">${data.items.map((one) => html`<li key=${one.port} class="card"><strong>${one.port}</strong> <code class="soft grow">${one.command}</code>
-      <button type="button" onClick=${() => open(one.port)}><${Icon} name="open" />${t("ports.open")}</button></li>`)}</ul>`}
-    <p class="soft small">${t("ports.note")}</p>`;
+      <button type="button" onClick=${() => open(one.port)}><${Icon} name="open" />${t("ports.open")}</button></li>`)}</ul>
+    <p class="soft small">${t("ports.note")}</p>`}`;
 }
 
 // Hosts are the rules of the hosts that an open sandbox may reach, which can be changed.
