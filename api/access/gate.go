@@ -64,6 +64,7 @@ type known struct {
 	quotas  farm.Quotas
 	read    time.Time
 	reading bool
+	changed bool          // the quotas were set by this server: they are read before the next request
 	blocked time.Time     // until then every request is beyond the rate, so Redis is not asked
 	bytes   *rate.Limiter // nothing is bounded while the server knows no other tenant
 }
@@ -191,7 +192,7 @@ func rateHeaders(h http.Header, perMinute, left int, until time.Duration) {
 func (g *Gate) quotas(ctx context.Context, tenant string) (q farm.Quotas, blocked time.Duration, ok bool) {
 	g.mu.Lock()
 	k := g.tenants[tenant]
-	if k == nil {
+	if k == nil || k.changed {
 		g.mu.Unlock()
 		return g.read(ctx, tenant)
 	}
@@ -238,7 +239,7 @@ func (g *Gate) read(ctx context.Context, tenant string) (farm.Quotas, time.Durat
 	if k.quotas.RequestsPerMinute != quotas.RequestsPerMinute {
 		k.blocked = time.Time{}
 	}
-	k.quotas, k.read, k.reading = quotas, began, false
+	k.quotas, k.read, k.reading, k.changed = quotas, began, false, false
 	return quotas, k.blocked.Sub(g.now()), true
 }
 
@@ -246,7 +247,9 @@ func (g *Gate) read(ctx context.Context, tenant string) (farm.Quotas, time.Durat
 func (g *Gate) Forget(tenant string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.tenants, tenant)
+	if k := g.tenants[tenant]; k != nil {
+		k.changed = true
+	}
 }
 
 // block remembers that a tenant is beyond its rate.

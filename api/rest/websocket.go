@@ -85,7 +85,7 @@ func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	u.conn = &below{Conn: conn, ctx: u.ctx}
 	came, _ := rw.Reader.Peek(rw.Reader.Buffered())
-	u.conn.frames.count(came)
+	httpserver.Spend(u.ctx, u.conn.frames.count(came)*frameBytes)
 	return u.conn, rw, nil
 }
 

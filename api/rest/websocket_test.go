@@ -121,7 +121,7 @@ func TestFramesCountAsBytes(t *testing.T) {
 		testbed.Must(t, err)
 	}
 	<-ended
-	took, want := burst-int(left.Tokens()), (len(sizes)-2)*frame+all.Len()
+	took, want := burst-int(left.Tokens()), len(sizes)*frame+all.Len()
 	testbed.Check(t, took >= want-early && took < want+1024, "%d bytes were taken, want %d and those of the answer", took, want)
 }
 

@@ -43,9 +43,10 @@ const (
 	unsentBytes = 64 << 10
 )
 
-// limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one whose client is waited
-// for longest, if that is more than patience and its caller is not known (see Known); or else of the one that has been idle since its last request for longest; or
-// else of one whose caller is known, if more than half of all are. If there is none, it waits for one.
+// limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of one that has sent no request
+// for longer than patience; or else of the one that has been idle since its last request for longest; or else of the one whose client is waited for longest,
+// if that is more than patience: of those whose callers are not known (see Known), if one of these goes soon and the others are at most half of all. If there is none,
+// it waits for one.
 type limited struct {
 	net.Listener
 	max   int
@@ -57,6 +58,7 @@ type limited struct {
 	closed  bool
 	idle    list.List // of net.Conn between requests, as the HTTP server names them, and with TLS before the first one, the oldest first
 	places  map[net.Conn]*list.Element
+	fresh   waiting // for their first request
 	unknown waiting
 	known   waiting
 }
@@ -128,7 +130,7 @@ func (l *limited) Accept() (net.Conn, error) {
 // victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
 // of l may bring one. l.mu is held.
 func (l *limited) victim() (conn net.Conn, later time.Duration) {
-	oldest, later := l.unknown.victim()
+	oldest, later := l.fresh.victim()
 	if oldest != nil {
 		return oldest, 0
 	}
@@ -137,17 +139,26 @@ func (l *limited) victim() (conn net.Conn, later time.Duration) {
 		l.forget(conn)
 		return conn, 0
 	}
-	if len(l.unknown) > 0 && len(l.known) <= l.max/2 {
-		return nil, later // one of these goes soon
-	}
-	oldest, other := l.known.victim()
+	oldest, soon := l.unknown.victim()
 	if oldest != nil {
 		return oldest, 0
 	}
-	if later == 0 || other > 0 && other < later {
-		later = other
+	later = earlier(later, soon)
+	if later > 0 && len(l.known) <= l.max/2 {
+		return nil, later // one of these goes soon
 	}
-	return nil, later
+	if oldest, soon = l.known.victim(); oldest != nil {
+		return oldest, 0
+	}
+	return nil, earlier(later, soon)
+}
+
+// earlier is the smaller one of two times; 0 means never.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
 }
 
 // victim takes the connection out that has waited for longest, if that is more than patience. nil: there is none; later is when there may be one.
@@ -173,7 +184,11 @@ func (l *limited) await(c *counted, reads bool, had time.Duration) (done func())
 		return func() {}
 	}
 	l.proceed(c)
-	own := l.wait(c, reads, had)
+	all := &l.unknown
+	if c.known {
+		all = &l.known
+	}
+	own := l.wait(c, all, reads, had)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -184,12 +199,8 @@ func (l *limited) await(c *counted, reads bool, had time.Duration) (done func())
 }
 
 // wait adds a connection to those that wait for their clients, and returns its number among the waits of the connection. l.mu is held.
-func (l *limited) wait(c *counted, reads bool, had time.Duration) int {
-	c.heap = &l.unknown
-	if c.known {
-		c.heap = &l.known
-	}
-	c.since, c.reads = time.Now().Add(-had), reads
+func (l *limited) wait(c *counted, all *waiting, reads bool, had time.Duration) int {
+	c.heap, c.since, c.reads = all, time.Now().Add(-had), reads
 	c.waits++
 	heap.Push(c.heap, c)
 	if l.open >= l.max {
@@ -234,7 +245,7 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 	}
 	switch {
 	case state == http.StateNew && plain:
-		l.wait(c, false, 0) // for its header
+		l.wait(c, &l.fresh, false, 0)
 	case state == http.StateNew, state == http.StateIdle:
 		l.places[conn] = l.idle.PushBack(conn)
 		l.changed.Broadcast()

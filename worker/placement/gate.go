@@ -286,8 +286,16 @@ func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox
 		_, _, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: s.Ref(), Generation: s.Generation, Want: s.Spec.Resources.Capacity(), Force: true})
 		errs = append(errs, err)
 	}
+	members, err := p.store.Members(ctx)
+	if err != nil {
+		return err
+	}
+	starting := map[string]bool{} // they wait for their turn
+	for _, m := range members {
+		starting[m.ID] = m.State == store.MemberStarting
+	}
 	for sandbox, reservation := range reservations {
-		if contained[sandbox.ID] || p.deps.Now().Sub(reservation.At) < reservationGrace {
+		if contained[sandbox.ID] || starting[sandbox.ID] || p.deps.Now().Sub(reservation.At) < reservationGrace {
 			continue
 		}
 		s, err := p.store.Sandbox(ctx, sandbox)

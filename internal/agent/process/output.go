@@ -326,8 +326,8 @@ func (p *Pump) run() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if armed {
-				_, _ = unix.EpollWait(int(poll), make([]unix.EpollEvent, 1), 0) //nolint:gosec // a descriptor is small
-				armed = false
+				seen, _ := unix.EpollWait(int(poll), make([]unix.EpollEvent, 1), 0) //nolint:gosec // a descriptor is small
+				armed = seen <= 0                                                   // drain may have taken what it was woken for
 			}
 			if n, err = p.read(*buf); err != unix.EAGAIN { //nolint:errorlint // an error number of the kernel
 				return true
