@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // runFlags are the flags of run.
@@ -253,6 +254,10 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 		note, ok := unsent(name, result.Error, f)
 		if ok {
 			result.Notes = slices.DeleteFunc(result.Notes, notedLack.MatchString)
+		}
+		if e := result.Error; e != nil && e.Name == farm.ErrorOutOfMemory && f.sandbox == "" { // whose sandbox and kernel are gone
+			text, _, _ := strings.Cut(strings.Replace(e.Value, farm.MoreMemory, "run it with more --memory", 1), " A new kernel has been started")
+			result.Error = &wire.CodeError{Name: e.Name, Value: text, Traceback: e.Traceback}
 		}
 		a.printError(result, job.State)
 		if note != "" {

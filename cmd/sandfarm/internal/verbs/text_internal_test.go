@@ -69,7 +69,7 @@ func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 		"ttl_seconds is 2; it must be from 5 to 604800":                 "--ttl is 2s; it must be from 5s to 7d",
 		"timeout_seconds is 0; it must be from 1 to 5400":               "--timeout is 0; it must be from 1s to 90m",
 		"resources.pids is 2; it must be from 16 to 4096":               "--pids is 2; it must be from 16 to 4096",
-		"No worker of this farm offers a GPU: leave gpu out.":            "No worker of this farm offers a GPU: leave --gpu out.",
+		"No worker of this farm offers a GPU: leave gpu out.":           "No worker of this farm offers a GPU: leave --gpu out.",
 		"Create a sandbox with more memory_mb.":                         "Create a sandbox with more --memory.",
 		`use allowlist and name the hosts in allow_hosts, or packages`:  `use allowlist and name the hosts in --allow-host, or packages`,
 		"the hosts of allow_hosts (none), only":                         "the hosts of --allow-host (none), only",
