@@ -191,6 +191,9 @@ func (c *call) packageOf(manager, name string) (wire.Package, error) {
 	}
 	if err == nil && p.Status == string(farm.PackageNotFound) && strings.Contains(p.Message, "/v1/") { // a REST route
 		p.Message = fmt.Sprintf("It is not in the sandbox. Install it with install_packages_in_sandbox, manager %s.", p.Manager)
+		if meant := farm.DistributionOf(name); manager == farm.ManagerPip && meant != name && !strings.Contains(name, ".") {
+			p.Message += fmt.Sprintf(" If you mean the module %s: its package is %s.", name, meant)
+		}
 	}
 	return p, err
 }

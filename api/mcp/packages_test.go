@@ -3,6 +3,7 @@ package mcp_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,15 @@ func TestTheStatusSaysWhatIsInTheSandbox(t *testing.T) {
 		args := map[string]any{"sandbox_id": "sbx_1", "package_name": "numpy", "manager": "pip"}
 		if got := textOf(b.call("check_package_status", args)); got != want {
 			t.Errorf("want %q, got %q", want, got)
+		}
+	}
+	b := setup(t, &fakeFarm{PackageFunc: func(_ context.Context, _, manager, name string) (wire.Package, error) {
+		return wire.Package{Name: name, Manager: manager, Status: "not_found", Message: "Install it with POST /v1/sandboxes/sbx_1/packages."}, nil
+	}})
+	const module = " If you mean the module sklearn: its package is scikit-learn."
+	for name, want := range map[string]bool{"sklearn": true, "scikit-learn": false} {
+		if got := textOf(b.call("check_package_status", map[string]any{"sandbox_id": "sbx_1", "package_name": name})); strings.HasSuffix(got, module) != want {
+			t.Errorf("%s: %q names the package of a module: want %v", name, got, want)
 		}
 	}
 }
