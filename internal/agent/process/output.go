@@ -161,8 +161,10 @@ const pipeBytes = 256 << 10
 const (
 	// smallRead is a read size below which more small writes are likely to follow.
 	smallRead = 4 << 10
-	// smallPause lets them accumulate: a writer is several times faster while its reader is not waiting.
-	smallPause = time.Millisecond
+	// minPause lets them accumulate: a writer is several times faster while its reader is not waiting. The pause doubles up to maxPause while each
+	// finds more, since each piece costs the agent, the worker and the API server a turn. A pause that finds nothing halves it, so that a program
+	// that answers requests answers soon.
+	minPause, maxPause = time.Millisecond, 16 * time.Millisecond
 )
 
 // Pump copies one pipe into a log. After Finish it reads the pipe to its end and discards the data, so that background processes
@@ -318,10 +320,11 @@ func (p *Pump) run() {
 	defer p.buffers.Put(buf)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	done, armed := p.done, false
+	done, armed, pause := p.done, false, minPause/2
 	for {
 		var n int
 		var err error
+		waited := false
 		closed := p.wait.Read(func(poll uintptr) bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -333,19 +336,33 @@ func (p *Pump) run() {
 				return true
 			}
 			err = unix.EpollCtl(int(poll), unix.EPOLL_CTL_MOD, p.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}) //nolint:gosec // as above
-			armed = true
+			armed, waited = true, true
 			return err != nil
 		})
 		if closed != nil || err != nil || n == 0 {
 			return
 		}
+		pause = nextPause(pause, waited, n == len(*buf))
 		if n < smallRead && !p.prompt {
-			timer.Reset(smallPause)
+			timer.Reset(pause)
 			select {
 			case <-timer.C:
 			case <-done:
 				done = nil // a process that prints on is read with pauses
 			}
 		}
+	}
+}
+
+// nextPause is the pause after a small read, from the one before it. waited says that the pipe was empty, full that the read filled its buffer: then
+// the pipe may be full, and its writer waits.
+func nextPause(pause time.Duration, waited, full bool) time.Duration {
+	switch {
+	case full:
+		return minPause
+	case waited:
+		return max(pause/2, minPause)
+	default:
+		return min(2*pause, maxPause)
 	}
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -39,5 +40,24 @@ func TestWritersAreBounded(t *testing.T) {
 			w.get(fmt.Sprint(i))
 		}
 		testbed.Diff(t, fmt.Sprintf("after %d others it is known", others), known, w.get("first") == first)
+	}
+}
+
+// A writer that goes on is read ever more seldom, down to one read in maxPause; one that answers is read soon.
+func TestPausesGrowWhileAWriterGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pause        time.Duration
+		waited, full bool
+		want         time.Duration
+	}{
+		{minPause, false, false, 2 * minPause},
+		{maxPause / 2, false, false, maxPause},
+		{maxPause, false, false, maxPause},
+		{maxPause, true, false, maxPause / 2},
+		{minPause, true, false, minPause},
+		{maxPause, false, true, minPause},
+	} {
+		testbed.Diff(t, fmt.Sprintf("the pause after %+v", c), c.want, nextPause(c.pause, c.waited, c.full))
 	}
 }
