@@ -199,6 +199,10 @@ func file(name, body string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeReg, Name: name, Uname: body, Mode: 0o4644}
 }
 
+func link(name, target string) tar.Header {
+	return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target}
+}
+
 func TestTarRoundTrip(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
@@ -209,11 +213,11 @@ func TestTarRoundTrip(t *testing.T) {
 	script.Mode = 0o6711
 	testbed.Must(t, a.PutTar(ctx, "to", bytes.NewReader(archive(t,
 		tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o777}, tar.Header{Typeflag: tar.TypeDir, Name: "empty/", Mode: 0o700},
-		file("./d/a", "A"), script, tar.Header{Typeflag: tar.TypeSymlink, Name: "d/link", Linkname: "../../to/d/a"},
+		file("./d/a", "A"), script, link("d/link", "../../to/d/a"), link("new/dir/link", "../../.."), link("top", "/workspace/to"),
 		file("d/a", "AA"),
 	))))
 	for path, want := range map[string]string{
-		"to/d/a": "file 0644", "to/d/run": "file 0755", "to/d/old": "file 0644", "to/empty": "dir 0755", "to/d/link": "symlink 0777",
+		"to/d/a": "file 0644", "to/d/run": "file 0755", "to/d/old": "file 0644", "to/empty": "dir 0755", "to/d/link": "symlink 0777", "to/new/dir/link": "symlink 0777",
 	} {
 		e, err := a.Stat(ctx, path)
 		testbed.Check(t, err == nil && e.Type+" "+e.Mode == want, "%s = %+v, %v; want %s", path, e, err, want)
@@ -232,7 +236,7 @@ func TestTarRoundTrip(t *testing.T) {
 		testbed.Must(t, err)
 		got[h.Name] = string(body)
 	}
-	want := map[string]string{"d/": "", "d/a": "AA", "d/old": "old", "d/run": "#!", "empty/": ""}
+	want := map[string]string{"d/": "", "d/a": "AA", "d/old": "old", "d/run": "#!", "empty/": "", "new/": "", "new/dir/": ""}
 	testbed.Diff(t, "tar", want, got)
 }
 
@@ -255,9 +259,12 @@ func TestTarRefusesAndLeavesNothing(t *testing.T) {
 		"hard link":       {archive(t, good, tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: "/etc/passwd"}), farm.CodeInvalid},
 		"device":          {archive(t, good, tar.Header{Typeflag: tar.TypeChar, Name: "dev", Devmajor: 1, Devminor: 3}), farm.CodeInvalid},
 		"pipe":            {archive(t, good, tar.Header{Typeflag: tar.TypeFifo, Name: "p"}), farm.CodeInvalid},
-		"link out":        {archive(t, good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "../.."}), farm.CodeInvalid},
-		"link absolute":   {archive(t, good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc"}), farm.CodeInvalid},
-		"through a link":  {archive(t, good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "in"}, file("l/x", "")), farm.CodeInvalid},
+		"link out":        {archive(t, good, link("l", "..")), farm.CodeInvalid},
+		"link absolute":   {archive(t, good, link("l", "/etc")), farm.CodeInvalid},
+		"link up after":   {archive(t, good, link("p/q/a", "../.."), link("b", "p/q/a/..")), farm.CodeInvalid},
+		"link in a link":  {archive(t, good, link("kept/top/a/b", "../../..")), farm.CodeInvalid},
+		"absolute up":     {archive(t, good, link("a", "/workspace/kept/../..")), farm.CodeInvalid},
+		"through a link":  {archive(t, good, link("l", "in"), file("l/x", "")), farm.CodeInvalid},
 		"staging":         {archive(t, good, file(".sandfarm-staging/x", "")), farm.CodeInvalid},
 		"no name":         {archive(t, good, file(".", "x")), farm.CodeInvalid},
 		"file over a dir": {archive(t, good, file("kept", "x")), farm.CodeConflict},
@@ -268,6 +275,7 @@ func TestTarRefusesAndLeavesNothing(t *testing.T) {
 			a := agenttest.StartPlain(t)
 			_, err := a.Write(t.Context(), "kept/file", strings.NewReader("kept"))
 			testbed.Must(t, err)
+			testbed.Must(t, os.Symlink("..", filepath.Join(a.Workspace, "kept", "top")))
 			err = a.PutTar(t.Context(), "", bytes.NewReader(c.body))
 			testbed.Check(t, farm.CodeOf(err) == c.code, "error = %v (%s), want %s", err, farm.CodeOf(err), c.code)
 			testbed.Must(t, os.RemoveAll(filepath.Join(a.Workspace, "kept")))

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -311,17 +312,40 @@ func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
 	return fill(f, mode, r)
 }
 
-// link creates a symbolic link if its target is inside the workspace.
+// link creates a symbolic link. merge finds out where its ".." lead, so they stand before all names: a name may be a link, too.
 func (u *unpacker) link(name, target string) error {
-	resolved := path.Join(u.to, path.Dir(name), target)
-	if path.IsAbs(target) {
-		resolved = strings.TrimPrefix(path.Clean(target), farm.Workspace+"/")
+	_, below := upwards(target)
+	if slices.Contains(below, "..") || path.IsAbs(target) && !strings.HasPrefix(path.Clean(target), farm.Workspace+"/") {
+		return leadsOut(name)
 	}
-	if target == "" || path.IsAbs(resolved) || resolved == ".." || strings.HasPrefix(resolved, "../") || strings.ContainsRune(target, 0) {
-		return farm.Invalidf("the symbolic link %q in the tar archive leads out of the workspace", execution.Cut(name, shownName))
+	if target == "" || strings.ContainsRune(target, 0) {
+		return farm.Invalidf("the symbolic link %q in the tar archive has no valid target", execution.Cut(name, shownName))
 	}
 	u.links[name] = true
 	return in(u.stage, name, false, true, func(dir tree, name string) error { return unix.Symlinkat(target, dir.fd, name) })
+}
+
+// upwards returns how many ".." the target of a link begins with, and the elements after them. An absolute target begins with none.
+func upwards(target string) (up int, below []string) {
+	below = elements(target)
+	for !path.IsAbs(target) && up < len(below) && below[up] == ".." {
+		up++
+	}
+	return up, below[up:]
+}
+
+func leadsOut(name string) error {
+	return farm.Invalidf("the symbolic link %q in the tar archive leads out of the workspace, or up (..) after a name", execution.Cut(name, shownName))
+}
+
+// above says whether a directory, which may not exist yet, has that many directories above it in the tree.
+func above(top tree, dir string, up int) bool {
+	for ; up > 0; dir, up = path.Dir(dir), up-1 {
+		if _, err := stat(top, dir+strings.Repeat("/..", up), true); !errors.Is(err, unix.ENOENT) {
+			return !errors.Is(err, errEscapes)
+		}
+	}
+	return true
 }
 
 // merge moves what is staged into place: directories are merged, files replace files. If anything conflicts, it moves nothing.
@@ -332,6 +356,15 @@ func merge(staged, top tree, to string, placed func(p string) error) error {
 			return nil
 		}
 		target := path.Join(to, f.path)
+		if f.isLink() {
+			leads, err := f.dir.readlink(f.name)
+			if err != nil {
+				return err
+			}
+			if up, _ := upwards(leads); !above(top, path.Dir(target), up) {
+				return leadsOut(target)
+			}
+		}
 		old, err := stat(top, target, placed != nil && !f.isDir())
 		switch {
 		case f.isDir():
