@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,11 +36,14 @@ func outcomeOf(j *wire.Job) *runOutcome {
 		e := r.Execute
 		return &runOutcome{
 			stdout: e.Stdout, stderr: e.Stderr, truncated: e.Truncated, dropped: e.DroppedBytes, exitCode: e.ExitCode, err: e.Error, values: wire.Values(e.Results),
-			artifacts: e.Artifacts, skipped: e.ArtifactsSkipped, restarted: e.KernelRestarted, installed: e.Installed, notes: e.Notes,
+			artifacts: e.Artifacts, skipped: e.ArtifactsSkipped, restarted: e.KernelRestarted, installed: e.Installed, notes: asTools(e.Notes),
 		}
 	case r.Command != nil:
 		out := &runOutcome{
-			artifacts: r.Command.Artifacts, skipped: r.Command.ArtifactsSkipped, installed: r.Command.Installed, notes: r.Command.Notes,
+			artifacts: r.Command.Artifacts, skipped: r.Command.ArtifactsSkipped, installed: r.Command.Installed, notes: asTools(r.Command.Notes),
+		}
+		for i, note := range out.notes { // execute_terminal_command has no auto_install
+			out.notes[i] = strings.Replace(note, farm.OrAutoInstall, "", 1)
 		}
 		for _, c := range r.Command.Results { // the tool sends one command; jobs of other clients may have several
 			out.stdout += c.Stdout
@@ -54,6 +58,22 @@ func outcomeOf(j *wire.Job) *runOutcome {
 	default:
 		return nil
 	}
+}
+
+// installRoute matches farm.InstallRoute.
+var installRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/packages`)
+
+// asTools names what the tools can do, in notes of the farm: tools in place of routes and verbs. What no tool can do is left out.
+func asTools(notes []string) []string {
+	words := strings.NewReplacer(
+		farm.SendFile, "", farm.UploadWays, "(upload_file_to_sandbox)", farm.AskElsewhere, "", farm.MorePIDs, "",
+		farm.AllowLater, " (create_sandbox)", farm.AllowMore, "Create a sandbox with other allow_hosts for another host.",
+	)
+	named := make([]string, len(notes))
+	for i, note := range notes {
+		named[i] = installRoute.ReplaceAllString(words.Replace(note), "install_packages_in_sandbox")
+	}
+	return named
 }
 
 // jobAnswer describes a job that runs code or commands.

@@ -87,6 +87,31 @@ func TestRunPassesOnOutputLimit(t *testing.T) {
 	}
 }
 
+// The notes of the farm name fields and routes of its API; a model has tools.
+func TestNotesNameTools(t *testing.T) {
+	t.Parallel()
+	const install = "It is missing: install it (POST /v1/sandboxes/sbx_1/packages)"
+	notes := []string{
+		install + farm.OrAutoInstall + ".", "Not there (POST /v1/sandboxes/sbx_1/packages with manager npm).", "The code sees: " + farm.SendFile + "upload it first " + farm.UploadWays + ".",
+		"No input." + farm.AskElsewhere, "Start fewer" + farm.MorePIDs + ".", "Add a host" + farm.AllowLater + "; no.", farm.AllowMore,
+	}
+	want := []string{
+		"It is missing: install it (install_packages_in_sandbox), or run with auto_install.", "Not there (install_packages_in_sandbox with manager npm).", "The code sees: upload it first (upload_file_to_sandbox).",
+		"No input.", "Start fewer.", "Add a host (create_sandbox); no.", "Create a sandbox with other allow_hosts for another host.",
+	}
+	b := setup(t, withArtifacts(wire.ExecuteResult{Notes: notes}))
+	if text := textOf(python(b, nil)); !strings.Contains(text, "\nnote: "+strings.Join(want, "\nnote: ")+"\n") {
+		t.Errorf("the text is\n%s", text)
+	}
+	b = setup(t, &fakeFarm{CommandFunc: func(context.Context, string, wire.CommandRequest, time.Duration) (wire.Job, error) {
+		return wire.Job{ID: "job_1", State: "completed", Kind: "command", Result: &wire.Result{Command: &wire.CommandResult{Notes: notes[:1]}}}, nil
+	}})
+	r := b.call("execute_terminal_command", map[string]any{"sandbox_id": "sbx_1", "command": "x"}) // which has no auto_install
+	if got, _ := r.StructuredContent.(map[string]any); got["message"] != "It is missing: install it (install_packages_in_sandbox)." {
+		t.Errorf("the message is %q", got["message"])
+	}
+}
+
 func TestRunReportsEverything(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withArtifacts(wire.ExecuteResult{

@@ -66,8 +66,20 @@ const (
 	ErrorOutputLimit = "OutputLimitExceeded" // see ExecuteRequest.StopAtOutputLimit
 )
 
-// MoreMemory is in texts for callers of the API. Where people do not name fields, they read what they can do there in its place.
-const MoreMemory = "create a sandbox with more memory_mb"
+// What texts for callers of the API say that they can do. Where they do not name fields and routes, as at the command line, in Jupyter and in the
+// tools for models, they read what they can do there in its place, or nothing.
+const (
+	MoreMemory    = "create a sandbox with more memory_mb"
+	MorePIDs      = ", or create a sandbox with more pids"
+	InstallRoute  = "POST /v1/sandboxes/{id}/packages" // with the id of the sandbox
+	OrAutoInstall = ", or run with auto_install"
+	SendFile      = "send a file of yours along (files of a run, --file of sandfarm run), or "
+	UploadWays    = "(sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/)"
+	AllowLater    = ", for a running sandbox by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow"
+	AllowMore     = "Change allow_hosts of the sandbox for another host; its egress log says what was denied."
+	AskElsewhere  = " Environment variables (env) pass values, too. A program that must ask runs in a terminal of a sandbox that stays open (Terminal on its page of the dashboard, " +
+		"sandfarm ssh, sandfarm exec -it), or as a process with input (POST …/processes with stdin)."
+)
 
 // RichResult is one MIME type of one displayed value. Text is plain, anything else base64. A value larger than
 // MaxInlineRich is an artifact and has no Data.

@@ -162,9 +162,10 @@ var (
 // notFound is the exit code of a shell that has not found a program.
 const notFound = 127
 
-// hints are notes on what the sandbox lacked, and how there is more of it. allowlist says whether the farm has that network; denied are the hosts
-// that it denied.
-func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist bool, denied []farm.EgressEntry) []string {
+// hints are notes on what the sandbox lacked, and how there is more of it, in the words of the API. allowlist says whether the farm has that network;
+// denied are the hosts that it denied.
+func hints(r *farm.Result, request *farm.Request, sandbox *farm.Sandbox, allowlist bool, denied []farm.EgressEntry) []string {
+	s := &sandbox.Spec
 	code, raised, last, printed := farm.ExecuteResult{}, farm.CodeError{}, failedCommand(r), failure(r)
 	if r.Execute != nil {
 		code = *r.Execute
@@ -184,7 +185,7 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 	const otherPrograms = "Packages of pip and npm can be installed. Other programs need another image, which the operator of the farm adds (docs/images.md)."
 	file, upload := submatch(missingFileInCommand, last.Stderr), "upload a file of yours first"
 	if raised.Name == "FileNotFoundError" {
-		file, upload = submatch(missingFile, raised.Value), "send a file of yours along (files of a run, --file of sandfarm run), or upload it first"
+		file, upload = submatch(missingFile, raised.Value), farm.SendFile+"upload it first"
 	}
 	if farm.HiddenPath(file) { // the code is to get no one to send it a .env
 		file = ""
@@ -195,18 +196,17 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 		note  string
 	}{
 		{true, cmp.Or(deniedNote(denied, s), networkNote(r, s, allowlist))},
-		{node != "", fmt.Sprintf("The package %s is not installed: install it (packages, manager npm).", node)},
+		{node != "", fmt.Sprintf("The package %s is not installed: install it (%s with manager npm).", node, withSandboxID(farm.InstallRoute, cmp.Or(sandbox.ID, "{id}")))},
 		{lacksProgram && ofNode, fmt.Sprintf("This image has no %s: create a sandbox with the image node.", program)},
 		{lacksProgram && !ofNode, fmt.Sprintf("This image has no program %s. ", program) + otherPrograms},
-		{true, moduleNote(r, request, s)},
+		{true, moduleNote(r, request, sandbox)},
 		{file != "" && (request.Execute == nil || request.Execute.Cell == nil), fmt.Sprintf("The workspace has no file %s, or not its folder. Code sees only the files of the sandbox: %s "+
-			"(sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/). Code that writes makes the folder first.", file, upload)},
-		{asks, "Code cannot ask for input here: pass the values in the code, as files or as environment variables (env), or give a command its input (echo yes | …). " +
-			"A program that must ask runs in a terminal of a sandbox that stays open (Terminal on its page of the dashboard, sandfarm ssh, sandfarm exec -it), or as a process with input (POST …/processes with stdin)."},
+			farm.UploadWays+". Code that writes makes the folder first.", file, upload)},
+		{asks, "Code cannot ask for input here: pass the values in the code or as files, or give a command its input (echo yes | …)." + farm.AskElsewhere},
 		{fails(diskFull), fmt.Sprintf("A folder of the sandbox is full: the workspace and /tmp have %d MiB each (disk_mb), and the home directory, where installed packages are, has four times that. "+
 			"Delete files that are not needed, or create a sandbox with more disk_mb; files count against memory_mb, too.", s.Resources.DiskMB)},
 		{forks || fails(tooMany), fmt.Sprintf("The sandbox has as many processes and threads as it may have: %d (pids), with those of the farm's agent and of the interpreters that run. "+
-			"Start fewer at once, end those that are not needed, or create a sandbox with more pids.", s.Resources.PIDs)},
+			"Start fewer at once, or end those that are not needed"+farm.MorePIDs+".", s.Resources.PIDs)},
 		{root, "Code in a sandbox is not root, so apt and sudo do not work. " + otherPrograms},
 	} {
 		if lack.shown && lack.note != "" {
@@ -253,21 +253,25 @@ func submatch(pattern *regexp.Regexp, text string) string {
 
 // moduleNote says how a module is installed for lack of which code or the last command has failed; "" if it has not. A cell of a notebook gets none:
 // its clients show notes as output. Nor is one needed where auto_install has tried to install something: it says so itself.
-func moduleNote(r *farm.Result, request *farm.Request, s *farm.SandboxSpec) string {
+func moduleNote(r *farm.Result, request *farm.Request, s *farm.Sandbox) string {
 	module, auto := missingModule(r, request)
 	if module == "" {
 		return ""
 	}
-	if s.Network == farm.NetworkNone {
+	if s.Spec.Network == farm.NetworkNone {
 		return fmt.Sprintf(`The module %s is not installed, and a sandbox with network "none" reaches no package index. Another one with network "packages" does.`, module)
 	}
+	way := "packages" // of the run
+	if !s.OneShot {
+		way = withSandboxID(farm.InstallRoute, s.ID)
+	}
 	if auto {
-		return fmt.Sprintf("auto_install found no package to install for the module %s: it installs what import statements name. Install the package that provides it (packages).", module)
+		return fmt.Sprintf("auto_install found no package to install for the module %s: it installs what import statements name. Install the package that provides it (%s).", module, way)
 	}
 	if dist := farm.DistributionOf(module); dist != module {
-		return fmt.Sprintf("The module %s is in the package %s: install it (packages), or run with auto_install.", module, dist)
+		return fmt.Sprintf("The module %s is in the package %s: install it (%s)"+farm.OrAutoInstall+".", module, dist, way)
 	}
-	return fmt.Sprintf("The module %s is not installed: install the package that provides it, most often of the same name (packages), or run with auto_install.", module)
+	return fmt.Sprintf("The module %s is not installed: install the package that provides it, most often of the same name (%s)"+farm.OrAutoInstall+".", module, way)
 }
 
 // missingModule is the module that was not found, and whether auto_install had nothing to install for it; "" if none was missing, or if the result is
@@ -308,7 +312,7 @@ func networkNote(r *farm.Result, s *farm.SandboxSpec, allowlist bool) string {
 		return `A host was not reached: this sandbox has network "none". One with network "packages" reaches the package indexes. ` + other
 	case farm.NetworkAllowlist:
 		return fmt.Sprintf(`A host was not reached: this sandbox has network "allowlist" and reaches the package indexes and the hosts of allow_hosts (%s), `+
-			"only through the proxy that HTTPS_PROXY names. Change allow_hosts of the sandbox for another host; its egress log says what was denied.", hostsOf(s.AllowHosts))
+			"only through the proxy that HTTPS_PROXY names. "+farm.AllowMore, hostsOf(s.AllowHosts))
 	default:
 		return `A host was not reached: this sandbox has network "packages", so pip, uv and npm reach the package indexes and nothing else is reached. ` + other
 	}
@@ -332,7 +336,7 @@ func deniedNote(denied []farm.EgressEntry, s *farm.SandboxSpec) string {
 		}
 	}
 	if len(hosts) > 0 {
-		notes = append(notes, fmt.Sprintf("Denied: %s. The sandbox reaches the hosts of allow_hosts (%s): add a host there, for a running sandbox by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow; "+
+		notes = append(notes, fmt.Sprintf("Denied: %s. The sandbox reaches the hosts of allow_hosts (%s): add a host there"+farm.AllowLater+"; "+
 			"the farm's operator sets what may be allowed.", strings.Join(hosts, ", "), hostsOf(s.AllowHosts)))
 	}
 	if len(allowed) > 0 {

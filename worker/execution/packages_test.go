@@ -183,7 +183,7 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 		network farm.Network
 		want    string // in the note; empty: there is none
 	}{
-		"OtherName":          {missing("cv2"), code, farm.NetworkPackages, "The module cv2 is in the package opencv-python-headless: install it (packages), or run with auto_install."},
+		"OtherName":          {missing("cv2"), code, farm.NetworkPackages, "The module cv2 is in the package opencv-python-headless: install it (POST /v1/sandboxes/sbx_1/packages), or run with auto_install."},
 		"SameName":           {missing("humanize"), code, farm.NetworkAllowlist, "The module humanize is not installed: install the package"},
 		"NoIndex":            {missing("cv2"), code, farm.NetworkNone, `network "none" reaches no package index`},
 		"PartOfAPackage":     {missing("numpy.nothing"), code, farm.NetworkPackages, ""},
@@ -192,7 +192,7 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 		"OtherError":         {raised("ValueError", "No module named 'cv2'"), code, farm.NetworkPackages, ""},
 		"NoError":            {&farm.Result{Execute: &farm.ExecuteResult{}}, code, farm.NetworkPackages, ""},
 		"AutoInstall":        {tried(missing("cv2")), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
-		"AutoOfNothing":      {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, "auto_install found no package to install for the module cv2"},
+		"AutoOfNothing":      {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, "auto_install found no package to install for the module cv2: it installs what import statements name. Install the package that provides it (POST /v1/sandboxes/sbx_1/packages)."},
 		"Notebook":           {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, farm.NetworkPackages, ""},
 		"Program":            {ran(1, "Traceback (most recent call last):\n  File \"a.py\"\nModuleNotFoundError: No module named 'yaml'\n"), command, farm.NetworkPackages, "The module yaml is in the package pyyaml"},
 		"PythonM":            {ran(1, "/opt/venv/bin/python3.13: No module named pytest\n"), command, farm.NetworkPackages, "The module pytest is not installed"},
@@ -204,8 +204,11 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			note := moduleNote(test.result, test.request, &farm.SandboxSpec{Network: test.network})
+			box := farm.Sandbox{ID: "sbx_1", Spec: farm.SandboxSpec{Network: test.network}}
+			note := moduleNote(test.result, test.request, &box)
 			testbed.Check(t, (note != "") == (test.want != "") && strings.Contains(note, test.want), "note %q, want one with %q", note, test.want)
+			box.OneShot = true // whose packages come with the run
+			testbed.Diff(t, "note of a run", strings.ReplaceAll(note, "(POST /v1/sandboxes/sbx_1/packages)", "(packages)"), moduleNote(test.result, test.request, &box))
 		})
 	}
 }
@@ -222,18 +225,18 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 		"OtherProgram":  {127, "bash: line 3: jq: command not found\n", "This image has no program jq. Packages of pip and npm can be installed."},
 		"CaughtProgram": {0, "bash: line 1: jq: command not found\n", ""},
 		"OtherExit127":  {127, "jq: error\n", ""},
-		"Package":       {1, "Error: Cannot find module 'left-pad'\nRequire stack:\n- /workspace/a.js\n", "The package left-pad is not installed: install it (packages, manager npm)."},
+		"Package":       {1, "Error: Cannot find module 'left-pad'\nRequire stack:\n- /workspace/a.js\n", "The package left-pad is not installed: install it (POST /v1/sandboxes/sbx_1/packages with manager npm)."},
 		"ScopedPackage": {1, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@types/node' imported from /workspace/a.mjs\n", "The package @types/node is not installed"},
 		"OwnFile":       {1, "Error: Cannot find module './left-pad'\n", ""},
 		"CaughtPackage": {0, "Error: Cannot find module 'left-pad'\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			note := strings.Join(hints(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil), "\n")
+			note := strings.Join(hints(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}}, &farm.Request{}, &farm.Sandbox{ID: "sbx_1"}, false, nil), "\n")
 			testbed.Check(t, (note != "") == (test.want != "") && strings.Contains(note, test.want), "note %q, want one with %q", note, test.want)
 		})
 	}
-	notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil)
+	notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.Sandbox{}, false, nil)
 	testbed.Check(t, len(notes) == 0, "code has the notes %q", notes)
 }
 
@@ -295,7 +298,7 @@ func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
 			if test.result.Command != nil {
 				request = &farm.Request{Command: &farm.CommandRequest{}}
 			}
-			notes := hints(test.result, request, &farm.SandboxSpec{Network: farm.NetworkPackages, Resources: farm.Resources{DiskMB: 512, PIDs: 64}}, false, nil)
+			notes := hints(test.result, request, &farm.Sandbox{Spec: farm.SandboxSpec{Network: farm.NetworkPackages, Resources: farm.Resources{DiskMB: 512, PIDs: 64}}}, false, nil)
 			if len(notes) > 1 || (len(notes) == 1) != (test.want != "") || len(notes) == 1 && !strings.Contains(notes[0], test.want) {
 				t.Errorf("notes %q, want one with %q", notes, test.want)
 			}
@@ -332,7 +335,7 @@ func TestResultSaysThatCodeCannotAskForInput(t *testing.T) {
 		"Notebook": {raised("StdinNotImplementedError"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, false},
 		"Command":  {&farm.Result{Command: &farm.CommandResult{}}, &farm.Request{Command: &farm.CommandRequest{}}, false},
 	} {
-		if note := strings.Join(hints(test.result, test.request, &farm.SandboxSpec{}, false, nil), "\n"); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
+		if note := strings.Join(hints(test.result, test.request, &farm.Sandbox{}, false, nil), "\n"); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
 			t.Errorf("%s: note %q, want one: %v", name, note, test.note)
 		} else if strings.Contains(note, "start_process") {
 			t.Errorf("%s: note %q names a tool without input", name, note)
@@ -348,8 +351,8 @@ func TestResultNamesDeniedHosts(t *testing.T) {
 		"Quiet": {Execute: &farm.ExecuteResult{}},
 		"Shown": {Execute: &farm.ExecuteResult{Stderr: "Tunnel connection failed: 403 Forbidden"}},
 	} {
-		spec := &farm.SandboxSpec{Network: farm.NetworkAllowlist, AllowHosts: []string{"api.example.com"}}
-		notes := hints(r, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, denied)
+		box := &farm.Sandbox{Spec: farm.SandboxSpec{Network: farm.NetworkAllowlist, AllowHosts: []string{"api.example.com"}}}
+		notes := hints(r, &farm.Request{Execute: &farm.ExecuteRequest{}}, box, true, denied)
 		const want = "Denied: api.example.org:443 (no rule allows this host and port), b.example.org:80 (no method). The sandbox reaches the hosts of allow_hosts (api.example.com): add a host there"
 		testbed.Check(t, len(notes) == 1 && strings.HasPrefix(notes[0], want), "%s: notes %q, want one that begins with %q", name, notes, want)
 	}
@@ -358,18 +361,18 @@ func TestResultNamesDeniedHosts(t *testing.T) {
 // A host that is allowed may have no address, or one that no sandbox reaches.
 func TestResultNamesAllowedHostsThatWereNotReached(t *testing.T) {
 	t.Parallel()
-	spec := &farm.SandboxSpec{Network: farm.NetworkAllowlist, AllowHosts: []string{"*.example.com"}}
+	box := &farm.Sandbox{Spec: farm.SandboxSpec{Network: farm.NetworkAllowlist, AllowHosts: []string{"*.example.com"}}}
 	of := func(reason string) farm.EgressEntry {
 		return farm.EgressEntry{Host: "a.example.com", Port: 443, Reason: reason}
 	}
 	shown := &farm.Result{Execute: &farm.ExecuteResult{Stderr: "Tunnel connection failed: 502 Bad Gateway"}}
 	for _, reason := range []string{egressproxy.ReasonName, egressproxy.ReasonAddress, egressproxy.ReasonConnect} {
-		notes := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, []farm.EgressEntry{of(reason)})
+		notes := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, box, true, []farm.EgressEntry{of(reason)})
 		testbed.Check(t, strings.Contains(strings.Join(notes, ""), "egress.private") == (reason == egressproxy.ReasonAddress), "%s: the setting is for addresses only: %q", reason, notes)
 		want := "Allowed, but not reached: a.example.com:443 (" + reason + ")."
 		testbed.Check(t, len(notes) == 1 && strings.HasPrefix(notes[0], want), "notes %q, want one that begins with %q", notes, want)
 	}
-	both := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, []farm.EgressEntry{of(egressproxy.ReasonName), of(egressproxy.ReasonRule)})
+	both := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, box, true, []farm.EgressEntry{of(egressproxy.ReasonName), of(egressproxy.ReasonRule)})
 	if len(both) != 1 || !strings.HasPrefix(both[0], "Denied: a.example.com:443") || !strings.Contains(both[0], "Allowed, but not reached") {
 		t.Errorf("notes %q", both)
 	}

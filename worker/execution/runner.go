@@ -141,7 +141,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)
-	missing := hints(v.Result, e.request, &sandbox.Spec, x.cfg.Allowlist, denied) // of packages it sees those of auto_install only
+	missing := hints(v.Result, e.request, sandbox, x.cfg.Allowlist, denied) // of packages it sees those of auto_install only
 	requested.addTo(v.Result)
 	v.Result.Notes = append(v.Result.Notes, missing...)
 	v.Cleanup = x.dropOf(e)

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // flagOf is the flag for a field of the REST API, as texts of the farm name it.
@@ -20,6 +22,8 @@ var flagOf = map[string]string{
 	"gpu.count":       "--gpu",
 	"gpu.model":       "--gpu-model",
 	"memory_mb":       "--memory",
+	"disk_mb":         "--disk",
+	"pids":            "--pids",
 
 	"resources.memory_mb": "--memory",
 	"resources.disk_mb":   "--disk",
@@ -64,13 +68,18 @@ var verbOf = map[string]string{"images": `"sandfarm images"`, "keys": `"sandfarm
 
 var (
 	apiList    = regexp.MustCompile(`GET /v1/(images|keys|workers)\b`)
+	apiInstall = regexp.MustCompile(`POST /v1/sandboxes/(sbx_\w+)/packages\b`) // farm.InstallRoute
 	apiControl = regexp.MustCompile(`POST /v1/sandboxes/(sbx_\w+)/(resume|restart)\b`)
 )
 
 // asFlags names what can be used here, in a text of the farm: flags in place of fields, verbs in place of routes.
 func asFlags(text string) string {
 	text = apiList.ReplaceAllStringFunc(text, func(route string) string { return verbOf[strings.TrimPrefix(route, "GET /v1/")] })
-	text = strings.NewReplacer("(packages)", "(--package)", "leave gpu out", "leave --gpu out").Replace(text)
+	text = strings.NewReplacer(
+		"(packages)", "(--package)", "with manager npm", "with --manager npm", "leave gpu out", "leave --gpu out", farm.UploadWays, "(sandfarm cp)",
+		"(env)", "(-e)", ", or as a process with input (POST …/processes with stdin)", "", farm.AllowLater, ", for a running sandbox by sandfarm sandbox allow",
+	).Replace(text)
+	text = apiInstall.ReplaceAllString(text, `"sandfarm packages install $1 NAME"`)
 	text = apiControl.ReplaceAllString(text, `"sandfarm sandbox $2 $1"`)
 	text = apiWord.ReplaceAllStringFunc(text, func(word string) string {
 		name, index, listed := strings.Cut(strings.TrimSuffix(word, "]"), "[")

@@ -151,9 +151,9 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 			f.Routes["GET /v1/jobs/job_2/events"] = func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write([]byte("id: 1-1\nevent: state\ndata: {\"state\":\"completed\"}\n\n"))
 			}
-			f.Script = prints("", wire.ExecuteResult{Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as numpy"}}})
+			f.Script = prints("", wire.ExecuteResult{Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as numpy"}}, Notes: []string{"Install it (POST /v1/sandboxes/sbx_1/packages)."}})
 			got := f.sandfarm(t.Context(), "1", append([]string{"run", "-", "--no-save", "-p", "six", "--package", "numpy>=2", "--auto-install"}, test.args...)...)
-			if got != (outputs{0, "", "note: numpy 2.3.5 installed\n"}) {
+			if got != (outputs{0, "", "note: numpy 2.3.5 installed\nnote: Install it (--package).\n"}) {
 				t.Errorf("%+v", got)
 			}
 			started := slices.DeleteFunc(f.asked(), func(r string) bool { return strings.HasPrefix(r, "GET") })
@@ -172,11 +172,11 @@ func TestExecAutoInstall(t *testing.T) {
 				{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as np"},
 				{Name: "nosuch", Status: "failed", Why: "imported as nosuch", Message: "nosuch was not found in the package index: check its name."},
 			},
-			Notes: []string{"Create one with more memory_mb."},
+			Notes: []string{"Create one with more memory_mb.", "Install it (POST /v1/sandboxes/sbx_1/packages)."},
 		}}
 	}
 	got := f.sandfarm(t.Context(), "", "sandbox", "exec", "sbx_1", "--auto-install", "python a.py")
-	if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as np)\nnote: nosuch failed: it was not found in the package index: check its name.\nnote: Create one with more --memory.\n"}) {
+	if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as np)\nnote: nosuch failed: it was not found in the package index: check its name.\nnote: Create one with more --memory.\nnote: Install it (\"sandfarm packages install sbx_1 NAME\").\n"}) {
 		t.Errorf("%+v", got)
 	}
 	if want := `POST /v1/sandboxes/sbx_1/commands {"command":"python a.py","auto_install":true}`; f.asked()[0] != want {

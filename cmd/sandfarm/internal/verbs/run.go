@@ -259,6 +259,9 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 			text, _, _ := strings.Cut(strings.Replace(e.Value, farm.MoreMemory, "run it with more --memory", 1), " A new kernel has been started")
 			result.Error = &wire.CodeError{Name: e.Name, Value: text, Traceback: e.Traceback}
 		}
+		for i, one := range result.Notes { // a run installs packages itself
+			result.Notes[i] = strings.ReplaceAll(one, strings.Replace(farm.InstallRoute, "{id}", f.sandbox, 1), "packages")
+		}
 		a.printError(result, job.State)
 		if note != "" {
 			fmt.Fprintln(a.Err, "note: "+note)

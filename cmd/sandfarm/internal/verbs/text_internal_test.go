@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -79,8 +80,16 @@ func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 		"Resume it first (POST /v1/sandboxes/sbx_1/resume); code":       `Resume it first ("sandfarm sandbox resume sbx_1"); code`,
 		"the setting limits.memory_mb":                                  "the setting limits.memory_mb",
 		"max_memory_mb is used up, my_timeout_seconds timeout_seconds2": "max_memory_mb is used up, my_timeout_seconds timeout_seconds2",
-		"of the same name (packages), or run with auto_install.":        "of the same name (--package), or run with --auto-install.",
-		"read timeout_seconds.txt":                                      "read timeout_seconds.txt",
+		"more disk_mb; files count against memory_mb, too":              "more --disk; files count against --memory, too",
+		"it may have: 64 (pids), with those" + farm.MorePIDs:            "it may have: 64 (--pids), with those, or create a sandbox with more --pids",
+		"install it (POST /v1/sandboxes/sbx_1/packages), or":            `install it ("sandfarm packages install sbx_1 NAME"), or`,
+		"it (POST /v1/sandboxes/sbx_1/packages with manager npm).":      `it ("sandfarm packages install sbx_1 NAME" with --manager npm).`,
+		"upload it first " + farm.UploadWays:                            "upload it first (sandfarm cp)",
+		"add a host there" + farm.AllowLater:                            "add a host there, for a running sandbox by sandfarm sandbox allow",
+		farm.AskElsewhere: " Environment variables (-e) pass values, too. A program that must ask runs in a terminal of a sandbox that stays open " +
+			"(Terminal on its page of the dashboard, sandfarm ssh, sandfarm exec -it).",
+		"of the same name (packages), or run with auto_install.": "of the same name (--package), or run with --auto-install.",
+		"read timeout_seconds.txt":                               "read timeout_seconds.txt",
 	} {
 		if got := asFlags(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
