@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,3 +94,28 @@ def test_a_key_is_not_made_twice(fake: Callable[[Farm], Fake]) -> None:
         client.create_key("acme")
     assert len(served.seen) == 1
     assert "idempotency-key" not in {name.lower() for name in served.seen[0][2]}
+
+
+def test_the_key_of_a_file(fake: Callable[[Farm], Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+
+    def note(method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
+        sent.append(headers.get("authorization", ""))
+        return farm(method, path, headers, body)
+
+    served, file = fake(note), tmp_path / "key"
+    file.write_text("sf_file\n")
+    file.chmod(0o640)
+    monkeypatch.delenv("SANDFARM_API_KEY", raising=False)
+    monkeypatch.setenv("SANDFARM_API_KEY_FILE", str(file))
+    with pytest.raises(ValueError, match="run chmod 600"):
+        Client(served.url)
+    file.chmod(0o600)
+    with Client(served.url) as client:
+        client.revoke_key("key_1")
+    monkeypatch.setenv("SANDFARM_API_KEY", "sf_variable")
+    with Client(served.url) as client:
+        client.revoke_key("key_1")
+    with Client(served.url, "sf_given") as client:
+        client.revoke_key("key_1")
+    assert sent == ["Bearer sf_file", "Bearer sf_variable", "Bearer sf_given"]

@@ -41,7 +41,10 @@ export function ranCommands(result: CommandResult, check: boolean): BashResult {
     exit_code: failed?.exit_code ?? 0,
     ok: !failed,
   };
-  if (check && failed) throw new ResultError(`${failed.command} ended with exit code ${failed.exit_code}`, ran);
+  if (check && failed) {
+    const last = failed.stderr.trim().split("\n").at(-1);
+    throw new ResultError(`${failed.command} ended with exit code ${failed.exit_code}${last ? `: ${last}` : ""}`, ran);
+  }
   return ran;
 }
 

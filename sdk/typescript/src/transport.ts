@@ -15,7 +15,7 @@ export type Content = string | Uint8Array<ArrayBuffer> | ArrayBuffer | Blob | Re
 export interface ClientOptions {
   /** Address such as `http://127.0.0.1:8000`, with or without `/v1`. Default: `SANDFARM_URL`, or this address. */
   url?: string;
-  /** Default: `SANDFARM_API_KEY`. With an empty key none is sent. */
+  /** Default: `SANDFARM_API_KEY`, or the key in the file `SANDFARM_API_KEY_FILE`. With an empty key none is sent. */
   apiKey?: string;
   /** Milliseconds to wait for an answer, beyond the time that the farm was asked to hold it. Default 30 000. */
   timeout?: number;
@@ -51,6 +51,23 @@ export interface Call {
   signal?: AbortSignal | undefined;
 }
 
+/** What Node.js, Deno and Bun have and browsers lack. */
+const host = (globalThis as { process?: Host }).process;
+interface Host {
+  env?: Record<string, string | undefined>;
+  platform?: string;
+  getBuiltinModule?(name: "node:fs"): { statSync(path: string): { mode: number }; readFileSync(path: string, encoding: "utf8"): string };
+}
+
+/** The API key in a file, which other users must not be able to read. */
+function keyIn(path: string | undefined): string {
+  if (!path) return "";
+  const fs = host?.getBuiltinModule?.("node:fs");
+  if (!fs) throw invalid("SANDFARM_API_KEY_FILE cannot be read here: set SANDFARM_API_KEY, or give apiKey");
+  if (host?.platform !== "win32" && fs.statSync(path).mode & 0o077) throw invalid(`the key file ${path} can be used by other users of this machine: run chmod 600 on it`);
+  return fs.readFileSync(path, "utf8");
+}
+
 /** HTTP to one farm. */
 export class Transport {
   readonly url: string;
@@ -62,9 +79,9 @@ export class Transport {
   readonly #fetch: typeof globalThis.fetch;
 
   constructor(options: ClientOptions) {
-    const env = (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env ?? {};
+    const env = host?.env ?? {};
     this.url = addressOf(options.url || env.SANDFARM_URL || "http://127.0.0.1:8000");
-    this.#key = (options.apiKey ?? env.SANDFARM_API_KEY ?? "").trim();
+    this.#key = (options.apiKey ?? (env.SANDFARM_API_KEY || keyIn(env.SANDFARM_API_KEY_FILE))).trim();
     if (!/^[\x21-\x7e]*$/.test(this.#key)) throw invalid("the API key (SANDFARM_API_KEY, or apiKey) must be printable ASCII without spaces");
     this.#timeout = options.timeout ?? 30_000;
     this.#retries = Math.max(options.retries ?? 3, 0);

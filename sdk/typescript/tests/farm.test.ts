@@ -57,7 +57,7 @@ describe("a sandbox", () => {
     assert.match(textOf({ ...result, notes: ["One.", "Two."] }), /ZeroDivisionError: division by zero\nnote: One\.\nnote: Two\.$/);
     assert.deepEqual([result.ok, (await box.run("1")).ok], [false, true]);
     await assert.rejects(box.run("1 / 0", { check: true }), (error) => error instanceof ResultError && error.message === "ZeroDivisionError: division by zero");
-    await assert.rejects(box.bash(["true", "exit 3"], { check: true }), (error) => error instanceof ResultError && /exit code 3/.test(error.message));
+    await assert.rejects(box.bash(["true", "echo why >&2; exit 3"], { check: true }), (error) => error instanceof ResultError && /exit code 3: why$/.test(error.message));
   });
 
   test("runs commands", async () => {

@@ -1,8 +1,11 @@
 // What the package does when a farm, or the way to it, fails: each test has a server of its own.
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { chmodSync, mkdtempSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { Client, ResultError, SandfarmError, textOf, type JobEvent } from "sandfarm";
 
@@ -50,6 +53,21 @@ test("a sandbox without a package that it was to have is closed", async (t) => {
 test("a refused key names its variable", async (t) => {
   const { farm } = await serve(t, json(401, { status: 401, code: "unauthorized", detail: "A valid API key is needed." }));
   await assert.rejects(farm.limits(), { code: "unauthorized", message: "A valid API key is needed. Set SANDFARM_API_KEY, or give apiKey." });
+});
+
+test("the key of a file is sent, unless others can read it", async (t) => {
+  const { url, seen } = await serve(t, json(200, { items: [] }));
+  const file = join(mkdtempSync(join(tmpdir(), "key-")), "key");
+  const { SANDFARM_API_KEY: before } = process.env;
+  t.after(() => (delete process.env.SANDFARM_API_KEY_FILE, before === undefined || (process.env.SANDFARM_API_KEY = before)));
+  delete process.env.SANDFARM_API_KEY;
+  process.env.SANDFARM_API_KEY_FILE = file;
+  writeFileSync(file, "sf_file\n", { mode: 0o640 });
+  assert.throws(() => new Client({ url }), /run chmod 600/);
+  chmodSync(file, 0o600);
+  await new Client({ url }).limits();
+  await new Client({ url, apiKey: "sf_given" }).limits();
+  assert.deepEqual(seen.map(({ headers }) => headers.authorization), ["Bearer sf_file", "Bearer sf_given"]);
 });
 
 test("the text of a result has the exit code where nothing was raised", () => {

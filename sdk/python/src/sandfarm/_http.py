@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -50,13 +51,34 @@ def address(url: str | None, default: str = DEFAULT_URL) -> str:
     return url
 
 
-def api_key(key: str | None) -> str:
-    """The API key: the given one or that of `SANDFARM_API_KEY`, without surrounding white space.
+def read_key(path: str) -> str:
+    """The API key in a file, which other users must not be able to read.
 
     Raises:
-        ValueError: it cannot be sent in a header. The message does not contain the key.
+        ValueError: they can.
     """
-    key = (os.environ.get("SANDFARM_API_KEY", "") if key is None else key).strip()
+    file = Path(path)
+    if os.name == "posix" and (mode := file.stat().st_mode & 0o777) & 0o077:
+        raise ValueError(
+            f"the key file {path} can be used by other users of this machine (mode {mode:04o}): run chmod 600 on it"
+        )
+    return file.read_text().strip()
+
+
+def api_key(key: str | None) -> str:
+    """The API key: the given one, that of `SANDFARM_API_KEY`, or the one in the file `SANDFARM_API_KEY_FILE`.
+
+    White space around it is removed.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: other users can read the file, or the key cannot be sent in a header. The message does not contain the key.
+    """
+    if key is None:
+        key, file = os.environ.get("SANDFARM_API_KEY", ""), os.environ.get("SANDFARM_API_KEY_FILE")
+        if not key and file:
+            key = read_key(file)
+    key = key.strip()
     if not key.isascii() or not key.isprintable():
         raise ValueError("the API key (SANDFARM_API_KEY, or api_key) must be one line of printable ASCII")
     return key

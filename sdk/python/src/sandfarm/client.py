@@ -30,7 +30,7 @@ class Client(Farm):
 
     Args:
         url: address such as `http://127.0.0.1:8000`, with or without `/v1`. Default: `SANDFARM_URL`, or else this address.
-        api_key: default: `SANDFARM_API_KEY`. With an empty key none is sent.
+        api_key: default: `SANDFARM_API_KEY`, or the key in the file `SANDFARM_API_KEY_FILE`. With an empty key none is sent.
         timeout: seconds to connect, and to wait for an answer beyond the time that the farm may hold the request.
         retries: how many times a request is retried.
         max_pause: seconds; if the farm asks for a longer pause, the error is raised instead.
@@ -151,7 +151,7 @@ class Sandbox(Runner):
         keep: leave it open at the end of a `with` block.
         client: the client to use. Default: its own, with `url` and `api_key`.
         url: address of the farm. Default: `SANDFARM_URL`, or else `http://127.0.0.1:8000`.
-        api_key: default: `SANDFARM_API_KEY`.
+        api_key: default: `SANDFARM_API_KEY`, or the key in the file `SANDFARM_API_KEY_FILE`.
 
     Attributes:
         files: its workspace.

@@ -37,7 +37,7 @@ class SandboxClient:
 
     Args:
         base_url: address of the farm. Default: `SANDFARM_URL`, or else `http://localhost:8000`.
-        api_key: default: `SANDFARM_API_KEY`.
+        api_key: default: `SANDFARM_API_KEY`, or the key in the file `SANDFARM_API_KEY_FILE`.
         verbose: print what each method does.
 
     Attributes:

@@ -35,7 +35,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from ._http import Call, Http, Settings
+from ._http import Call, Http, Settings, read_key
 from ._io import AsyncIO
 from .errors import NotFoundError, SandfarmError, UnauthorizedError
 
@@ -303,25 +303,9 @@ def log(text: str) -> None:
     sys.stderr.write(f"sandfarm: {text}\n")
 
 
-def read_key(path: str) -> str:
-    """The API key in a file, which other users must not be able to read.
-
-    Raises:
-        ValueError: they can.
-    """
-    file = Path(path)
-    if os.name == "posix" and (mode := file.stat().st_mode & 0o777) & 0o077:
-        raise ValueError(
-            f"the key file {path} can be used by other users of this machine (mode {mode:04o}): run chmod 600 on it"
-        )
-    return file.read_text().strip()
-
-
 async def run(options: argparse.Namespace) -> None:
     """Runs the kernel that the command line describes."""
-    key = os.environ.get("SANDFARM_API_KEY", "")
-    if options.key_file or (not key and os.environ.get("SANDFARM_API_KEY_FILE")):
-        key = read_key(options.key_file or os.environ["SANDFARM_API_KEY_FILE"])
+    key = read_key(options.key_file) if options.key_file else None
     settings = Settings.make(options.url, key, REQUEST_SECONDS, retries=3, max_pause=30)
     try:
         connection = json.loads(Path(options.connection_file).read_text())
