@@ -208,7 +208,7 @@ func TestAMessageThatIsHeldMustArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := io.Pipe()
 		began := time.Now()
-		body := rest.Paced(from, 30*time.Second, func() { _ = to.CloseWithError(os.ErrDeadlineExceeded) })
+		body := rest.Paced(t.Context(), from, 30*time.Second, func() { _ = to.CloseWithError(os.ErrDeadlineExceeded) })
 		go func() { _, _ = to.Write([]byte("{")) }()
 		if _, err := io.ReadAll(body); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 30*time.Second {
 			t.Errorf("it ends with %v after %s", err, time.Since(began))

@@ -78,12 +78,13 @@ func (p *pace) took(n int, d time.Duration) {
 	p.total -= d
 }
 
-// Paced reads a message as WholeBody reads a body, with this stall timeout. Beyond it late is called, which ends a read in progress.
-func Paced(r io.Reader, stall time.Duration, late func()) io.Reader {
-	return &pacedReader{r, newPace(stall, wholeTime), late}
+// Paced reads a message of a request's connection as WholeBody reads a body, with this stall timeout. Beyond it late is called, which ends a read in progress.
+func Paced(ctx context.Context, r io.Reader, stall time.Duration, late func()) io.Reader {
+	return &pacedReader{ctx, r, newPace(stall, wholeTime), late}
 }
 
 type pacedReader struct {
+	ctx  context.Context // of the request
 	r    io.Reader
 	pace *pace
 	late func()
@@ -91,6 +92,7 @@ type pacedReader struct {
 
 // Read reads with a timer.
 func (r *pacedReader) Read(p []byte) (int, error) {
+	httpserver.Pay(r.ctx)
 	began, timer := time.Now(), time.AfterFunc(r.pace.allows(), r.late)
 	n, err := r.r.Read(p)
 	timer.Stop()
@@ -111,6 +113,7 @@ type deadlineReader struct {
 
 // Read reads within the deadline.
 func (d *deadlineReader) Read(p []byte) (int, error) {
+	httpserver.Pay(d.ctx)
 	began, timeout := time.Now(), d.timeout
 	if d.pace != nil {
 		timeout = min(timeout, d.pace.allows())

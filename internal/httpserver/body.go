@@ -16,8 +16,8 @@ const unreadTimeout = 5 * time.Second
 type connKey struct{}
 
 // Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client. After
-// the bytes that the connection reads and writes until its next request, also if it is hijacked, it waits for the limiter, whose burst is at least 64 KiB, unless ctx
-// has ended; nil bounds nothing. With TLS it does nothing.
+// the bytes that the connection writes until its next request, and before it reads on after those that it has read, it waits for the limiter, whose burst is at least
+// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. With TLS it does nothing.
 func Known(ctx context.Context, bytes *rate.Limiter) {
 	conn, ok := ctx.Value(connKey{}).(*counted)
 	if !ok {
@@ -31,15 +31,36 @@ func Known(ctx context.Context, bytes *rate.Limiter) {
 	}
 	conn.setPace(func(n int) {
 		for ; n > 0; n -= chunk {
-			_ = bytes.WaitN(ctx, min(n, chunk))
+			await(ctx, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
 		}
 	})
 }
 
-// Spend counts n bytes more for the connection of a request, see Known: for work that costs more than its bytes.
+// await waits, or until ctx ends. Limiter.WaitN would not wait at all where ctx has a deadline before the end.
+func await(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// Spend counts n bytes more for the connection of a request as if it had read them, see Known: for work that costs more than its bytes.
 func Spend(ctx context.Context, n int) {
 	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
-		conn.paced(n)
+		conn.owe(n)
+	}
+}
+
+// Pay waits for what the connection of a request has read, see Known. Who gives a client a time to send calls it before, so that the wait is not the
+// client's.
+func Pay(ctx context.Context) {
+	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
+		conn.pay()
 	}
 }
 

@@ -123,8 +123,9 @@ func (l *limited) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.open++
-	keepUnsent(conn.(*net.TCPConn), unsentBytes)                                                 //nolint:errcheck // Start listens on tcp
-	return &counted{TCPConn: conn.(*net.TCPConn), in: l, release: sync.OnceFunc(l.release)}, nil //nolint:errcheck // Start listens on tcp
+	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
+	keepUnsent(tcp, unsentBytes)
+	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release)}, nil
 }
 
 // victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
@@ -289,6 +290,7 @@ type counted struct {
 	came int  // bytes of its chunk
 	took time.Duration
 	pace func(n int) // waits until bytes that were read or written are allowed; nil: they are
+	owed int         // bytes that pace has not been called for
 
 	// Guarded by in.mu.
 	known bool // who has sent the request
@@ -316,22 +318,33 @@ func (c *counted) awaitBody(comes bool) {
 func (c *counted) setPace(pace func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pace = pace
+	c.pace, c.owed = pace, 0
 }
 
-// paced waits until n bytes that were read or written are allowed.
-func (c *counted) paced(n int) {
+// owe notes n bytes that were read or written, for pay.
+func (c *counted) owe(n int) {
 	c.mu.Lock()
-	pace := c.pace
+	defer c.mu.Unlock()
+	if c.pace != nil {
+		c.owed += n
+	}
+}
+
+// pay waits until the bytes that were read or written are allowed.
+func (c *counted) pay() {
+	c.mu.Lock()
+	pace, n := c.pace, c.owed
+	c.owed = 0
 	c.mu.Unlock()
-	if pace != nil && n > 0 {
+	if n > 0 {
 		pace(n)
 	}
 }
 
 // Read implements net.Conn.
 func (c *counted) Read(b []byte) (n int, err error) {
-	defer func() { c.paced(n) }()
+	c.pay()
+	defer func() { c.owe(n) }()
 	c.mu.Lock()
 	body, took := c.body, c.took
 	c.mu.Unlock()
@@ -356,7 +369,8 @@ func (c *counted) Write(b []byte) (n int, err error) {
 		done := c.limit()
 		wrote, err := c.TCPConn.Write(b[n:min(len(b), n+chunk)])
 		done()
-		c.paced(wrote)
+		c.owe(wrote)
+		c.pay()
 		if n += wrote; err != nil || n == len(b) {
 			return n, err
 		}
@@ -380,7 +394,8 @@ func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
 		done := c.limit()
 		sent, err := c.TCPConn.ReadFrom(part)
 		done()
-		c.paced(int(sent))
+		c.owe(int(sent))
+		c.pay()
 		from.N -= sent
 		if n += sent; err != nil || part.N > 0 {
 			return n, err

@@ -350,6 +350,30 @@ func TestBytesOfKnownCallers(t *testing.T) {
 	testbed.Check(t, took >= 4*moved && took < 4*moved+4<<10, "%d bytes were taken, want 4 of %d and some of headers", took, moved)
 }
 
+// The limiter's wait for what was read was part of the next read's time, which is its client's, and a context that ended soon spared it.
+func TestReadersPayBeforeTheyReadOn(t *testing.T) {
+	t.Parallel()
+	left := rate.NewLimiter(rate.Every(time.Hour), 1<<20)
+	began, ended := make(chan struct{}), make(chan struct{})
+	s := limited(t, 1, func(_ http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Millisecond)
+		defer cancel()
+		httpserver.Known(ctx, left)
+		testbed.Check(t, left.AllowN(time.Now(), 1<<20), "there is nothing left")
+		close(began)
+		n, err := io.ReadFull(r.Body, make([]byte, 1))
+		testbed.Check(t, n == 1 && err == nil && left.Tokens() > -1, "read %d, %v; %f are left before it is paid", n, err, left.Tokens())
+		httpserver.Pay(ctx)
+		testbed.Check(t, left.Tokens() < 0 && ctx.Err() != nil, "%f are left, %v", left.Tokens(), ctx.Err())
+	})
+	c := dial(t, s)
+	_, _ = fmt.Fprint(c.conn, "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\n")
+	<-began
+	_, _ = io.WriteString(c.conn, "x")
+	<-ended
+}
+
 // A connection with a request keeps its place: a new caller waits until it is idle, or the server ends.
 func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
