@@ -176,6 +176,13 @@ func (c *call) executePython() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r := job.Result; r != nil && r.Execute != nil && r.Execute.Error != nil {
+		traceback, left := withoutLibraries(r.Execute.Error.Traceback)
+		if left > 0 {
+			r.Execute.Error.Traceback = traceback
+			r.Execute.Notes = append(r.Execute.Notes, fmt.Sprintf("The traceback lacks %d frames of libraries; get_job_result with this job_id has them.", left))
+		}
+	}
 	return c.jobAnswer(&job)
 }
 

@@ -243,6 +243,31 @@ func (c *call) tellError(b *strings.Builder, e *wire.CodeError) {
 	c.stream(b, "traceback", strings.Join(traceback, "\n"))
 }
 
+// longTraceback is the length of a traceback, in bytes, from which a model does not get the frames of libraries.
+const longTraceback = 2000
+
+// withoutLibraries is a traceback of the kernel without the frames of libraries, if it is long, and how many these are. The errors of the whole chain
+// stay, with the frames of cells and of files in the workspace.
+func withoutLibraries(traceback []string) (short []string, left int) {
+	if len(strings.Join(traceback, "")) < longTraceback {
+		return traceback, 0
+	}
+	headless := false // the last part is the head of an error
+	for _, part := range traceback {
+		frame := strings.HasPrefix(part, "File ")
+		if frame && !strings.HasPrefix(part, "File "+farm.Workspace+"/") {
+			left++
+			continue
+		}
+		if headless && !frame && !strings.HasPrefix(part, "Cell ") {
+			short = short[:len(short)-1]
+		}
+		short = append(short, part)
+		headless = strings.HasSuffix(part, "Traceback (most recent call last)")
+	}
+	return short, left
+}
+
 // resultName names a displayed value in the text: with its number if there are several.
 func resultName(i, count int) string {
 	if count == 1 {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func python(b *bundle, more map[string]any) *protocol.CallToolResult {
@@ -109,6 +111,47 @@ func TestNotesNameTools(t *testing.T) {
 	r := b.call("execute_terminal_command", map[string]any{"sandbox_id": "sbx_1", "command": "x"}) // which has no auto_install
 	if got, _ := r.StructuredContent.(map[string]any); got["message"] != "It is missing: install it (install_packages_in_sandbox)." {
 		t.Errorf("the message is %q", got["message"])
+	}
+}
+
+// A request without a network raised an error with three causes and 16 frames of libraries: twice 9 KB for a model.
+func TestALongTracebackHasNoFramesOfLibraries(t *testing.T) {
+	t.Parallel()
+	read := func() *wire.CodeError {
+		content, err := os.ReadFile("testdata/unreached.json")
+		testbed.Must(t, err)
+		e := &wire.CodeError{}
+		testbed.Must(t, json.Unmarshal(content, e))
+		return e
+	}
+	network := "A host was not reached: " + strings.Repeat("x", 276)
+	job := func() wire.Job {
+		return wire.Job{ID: "job_1", SandboxID: "sbx_1", Kind: "execute", State: "completed", Result: &wire.Result{Execute: &wire.ExecuteResult{ExitCode: 1, Error: read(), Notes: []string{network}}}}
+	}
+	b := setup(t, &fakeFarm{
+		ExecuteFunc: func(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) { return job(), nil },
+		JobFunc:     func(context.Context, string, time.Duration) (wire.Job, error) { return job(), nil },
+	})
+	r := python(b, nil)
+	structured, err := json.Marshal(r.StructuredContent)
+	testbed.Must(t, err)
+	text := textOf(r)
+	testbed.Check(t, len(text) <= 2500 && len(structured) <= 2500, "%d and %d bytes:\n%s\n%s", len(text), len(structured), text, structured)
+	for _, want := range []string{
+		"gaierror: [Errno -3] Temporary failure in name resolution\n", "MaxRetryError: HTTPS", "\nConnectionError: HTTPS", "----> 4 get('https://example.com/x')", "----> 3     return requests.get(u)",
+		"File /workspace/own.py:1", "note: " + network, "note: The traceback lacks 17 frames of libraries; get_job_result with this job_id has them.",
+	} {
+		testbed.Check(t, strings.Contains(text, want), "the text lacks %q:\n%s", want, text)
+	}
+	testbed.Check(t, !strings.Contains(text, "site-packages") && !strings.Contains(string(structured), "site-packages"), "frames of libraries are left:\n%s", text)
+	testbed.Check(t, strings.Count(text, "Traceback (most recent") == 1, "heads of errors without frames are left:\n%s", text)
+	whole, _ := b.call("get_job_result", map[string]any{"job_id": "job_1"}).StructuredContent.(map[string]any)["error"].(map[string]any)
+	if got, _ := whole["traceback"].([]any); len(got) != len(read().Traceback) {
+		t.Errorf("the job has %d parts, want %d", len(got), len(read().Traceback))
+	}
+	few := &wire.CodeError{Name: "E", Value: "e", Traceback: []string{"E    Traceback (most recent call last)", "File /usr/lib/python3.13/a.py:1, in a()\n" + strings.Repeat("x", 1850), "E: e"}}
+	if text := textOf(python(setup(t, withArtifacts(wire.ExecuteResult{Error: few})), nil)); !strings.Contains(text, "File /usr/lib") {
+		t.Errorf("a short traceback was cut:\n%s", text)
 	}
 }
 
