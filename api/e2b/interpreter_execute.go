@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,7 +227,7 @@ func (s *stream) end(job *wire.Job) {
 	case job.State != string(farm.JobCompleted):
 		s.fail("ExecutionError", reason(job), "")
 	case e != nil:
-		s.fail(e.Name, e.Value, strings.Join(e.Traceback, "\n"))
+		s.fail(e.Name, e.Value, strings.Join(append(slices.Clone(e.Traceback), ownWords(job.SandboxID, result.Notes)...), "\n"))
 	case result.ExitCode != 0 && result.FreshProcess:
 		s.fail("ExitError", fmt.Sprintf("exit status %d", result.ExitCode), "")
 	case result.ExitCode != 0:
@@ -236,6 +237,19 @@ func (s *stream) end(job *wire.Job) {
 		s.line(map[string]any{"type": "number_of_executions", "execution_count": result.ExecutionCount})
 	}
 	s.line(map[string]string{"type": "end_of_execution"})
+}
+
+// ownWords are notes of the farm as the end of a traceback, which the SDKs show, with what callers of E2B can do.
+func ownWords(sandbox string, notes []string) []string {
+	words := strings.NewReplacer(
+		strings.Replace(farm.InstallRoute, "{id}", sandbox, 1), "commands.run of pip install", farm.OrAutoInstall, "", farm.MorePIDs, "",
+		farm.SendFile, "", farm.UploadWays, "(files.write)", farm.AskElsewhere, "", farm.AllowLater, "",
+	)
+	lines := make([]string, len(notes))
+	for i, note := range notes {
+		lines[i] = "note: " + words.Replace(note)
+	}
+	return lines
 }
 
 // reason says why a job did not complete.

@@ -124,11 +124,17 @@ func TestEndsBecomeLines(t *testing.T) {
 	}{
 		"OK":        {ran(wire.ExecuteResult{ExecutionCount: 2}), []map[string]any{count}},
 		"Exception": {ran(wire.ExecuteResult{ExecutionCount: 2, ExitCode: 1, Error: &wire.CodeError{Name: "E", Value: "v", Traceback: []string{"a", "b"}}}), []map[string]any{failure("E", "v", "a\nb"), count}},
-		"Exit":      {ran(wire.ExecuteResult{ExecutionCount: 2, ExitCode: 3}), []map[string]any{failure("SystemExit", "3", ""), count}},
-		"Shell":     {ran(wire.ExecuteResult{ExitCode: 3, FreshProcess: true}), []map[string]any{failure("ExitError", "exit status 3", "")}},
-		"Timeout":   {wire.Job{State: "timed_out", Error: &wire.JobError{Message: "too long"}}, []map[string]any{failure("TimeoutError", "too long", "")}},
-		"Lost":      {wire.Job{State: "lost"}, []map[string]any{failure("ExecutionError", "The execution is lost.", "")}},
-		"Running":   {wire.Job{ID: "job_1", State: "running"}, []map[string]any{failure("ExecutionError", "The farm's server stops. The code runs on: job job_1 will have the result.", "")}},
+		"Notes": {
+			wire.Job{SandboxID: "sbx_1", State: "completed", Result: &wire.Result{Execute: &wire.ExecuteResult{ExecutionCount: 2, ExitCode: 1, Error: &wire.CodeError{Name: "E", Value: "v", Traceback: []string{"a", "b"}}, Notes: []string{
+				"Install it (POST /v1/sandboxes/sbx_1/packages)" + farm.OrAutoInstall + ".", "No file: " + farm.SendFile + "upload it first " + farm.UploadWays + ".", "No input." + farm.AskElsewhere,
+			}}}},
+			[]map[string]any{failure("E", "v", "a\nb\nnote: Install it (commands.run of pip install).\nnote: No file: upload it first (files.write).\nnote: No input."), count},
+		},
+		"Exit":    {ran(wire.ExecuteResult{ExecutionCount: 2, ExitCode: 3}), []map[string]any{failure("SystemExit", "3", ""), count}},
+		"Shell":   {ran(wire.ExecuteResult{ExitCode: 3, FreshProcess: true}), []map[string]any{failure("ExitError", "exit status 3", "")}},
+		"Timeout": {wire.Job{State: "timed_out", Error: &wire.JobError{Message: "too long"}}, []map[string]any{failure("TimeoutError", "too long", "")}},
+		"Lost":    {wire.Job{State: "lost"}, []map[string]any{failure("ExecutionError", "The execution is lost.", "")}},
+		"Running": {wire.Job{ID: "job_1", State: "running"}, []map[string]any{failure("ExecutionError", "The farm's server stops. The code runs on: job job_1 will have the result.", "")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
