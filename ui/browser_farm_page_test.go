@@ -208,7 +208,10 @@ const manyGPUs = `(() => {
     if (!["workers", "events", "queues"].includes(name)) return answer;
     const found = await answer.json();
     if (name === "workers") for (const one of found.items) Object.assign(one, { pool: [{ image: "python", target: 2, ready: 2 }], gpus_leased: 5, gpus: [...Array(8)].map((_, i) => ({ id: "GPU-" + i, model: "h200", memory_mb: 143771, leased: i < 5 })) });
-    if (name === "queues") for (const one of found.items) one.ended_per_minute = 12.34;
+    if (name === "queues") {
+      for (const one of found.items) one.ended_per_minute = 12.34;
+      found.items.push({ ...found.items[0], name: "callbacks", depth: 77, running: 7 });
+    }
     if (name === "events") found.items.unshift({ id: "9-0", at: new Date().toISOString(), kind: "worker_lost", node: "n", host: "<b>gone</b>", worker_id: "wrk_gone", jobs: 3, sandboxes: 0, detail: "" });
     return new Response(JSON.stringify(found));
   };
@@ -230,6 +233,8 @@ func TestTheFarmShowsGPUsAndLosses(t *testing.T) {
 	p.until(`[...document.querySelectorAll("meter")].at(-1).value === 2`) // a pool that is full has a full bar
 	p.until(`new Set([...document.querySelectorAll("meter")].map((one) => one.getBoundingClientRect().width)).size === 1`)
 	p.sees("12.3")
+	p.until(`[...document.querySelectorAll(".tile")].some((one) => /^Jobs that wait\s+0\s+0 running$/.test(one.innerText))`) // callbacks are no jobs
+	p.sees("77")
 	p.until(`document.querySelector(".health.bad").innerText === "no worker takes jobs" && document.querySelector(".tile .badge.bad").innerText === "workers"`)
 	p.until(`/worker lost\s*<b>gone<\/b> 3 jobs are taken over/.test(document.querySelector(".events")?.innerText)`)
 	p.shot("farm-gpus")

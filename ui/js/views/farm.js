@@ -36,8 +36,9 @@ function Overview() {
   if (!workers.data || !queues.data) return workers.error || queues.error ? html`<${ErrorBox} error=${workers.error || queues.error} />` : html`<${Loading} />`;
   const nodes = new Map();
   for (const one of workers.data.items) nodes.set(one.node, [...(nodes.get(one.node) || []), one]);
-  const waiting = queues.data.items.reduce((sum, one) => sum + one.depth, 0);
-  const running = queues.data.items.reduce((sum, one) => sum + one.running, 0);
+  const jobs = queues.data.items.filter((one) => one.name !== "callbacks"); // which deliver jobs that have ended
+  const waiting = jobs.reduce((sum, one) => sum + one.depth, 0);
+  const running = jobs.reduce((sum, one) => sum + one.running, 0);
   const open = tenants.data && tenants.data.items.reduce((sum, one) => sum + (one.quotas.find((quota) => quota.name === "max_sandboxes")?.used ?? 0), 0);
   const parts = Object.entries((ready.error || ready.data || {}).parts || {});
   const troubles = workers.data.items.filter((one) => one.problem);
