@@ -74,7 +74,7 @@ func (s *Server) connections(ref farm.Ref) int {
 	return n
 }
 
-// join returns the session of a client with a kernel, and makes it if there is none.
+// join returns the session of a client with a kernel, and makes it if there is none. The caller calls its joined.
 func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id string) (*session, error) {
 	language := s.languageOf(ctx, box.Labels[labelKernel])
 	ref := farm.Ref{Tenant: tenant, ID: box.ID}
@@ -98,6 +98,7 @@ func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id 
 	defer k.mu.Unlock()
 	known := k.sessions[id]
 	if known != nil {
+		known.join()
 		return known, nil
 	}
 	if len(k.sessions) >= MaxSessions {
@@ -109,6 +110,7 @@ func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id 
 		k.ready.Store(true) // attach resumes what waits in other sessions
 	}
 	made := newSession(ctx, k, id)
+	made.join()
 	k.sessions[id] = made
 	return made, nil
 }

@@ -39,6 +39,7 @@ type session struct {
 
 	mu      sync.Mutex
 	ctx     context.Context // of the caller who connected last, without the end of the request
+	joining int             // connections that are to be attached
 	sockets []*socket       // the client's connections; the last one is the one that it uses
 	left    time.Time       // when the last connection ended
 	missed  []*message      // messages from then on that are not the output of cells, which is sent again
@@ -105,11 +106,31 @@ func (s *session) connections() []*socket {
 	return slices.Clone(s.sockets)
 }
 
+// join announces a connection, for which the session is kept until joined is called.
+func (s *session) join() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joining++
+}
+
+// joined says that a connection that was announced is attached, or does not come.
+func (s *session) joined() {
+	s.mu.Lock()
+	s.joining--
+	never := s.ctx == nil && s.joining == 0
+	s.mu.Unlock()
+	if never {
+		s.kernel.server.leave(s)
+	} else {
+		s.linger()
+	}
+}
+
 // idle reports whether the client has left and nothing runs. Work that waits for the start of the sandbox does not run: nobody looks for the start then.
 func (s *session) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.sockets) == 0 && !s.running
+	return len(s.sockets) == 0 && s.joining == 0 && !s.running
 }
 
 // attach gives the session a connection beside those that it has. What the client may have missed is sent again: the output of the cell that runs
@@ -121,7 +142,7 @@ func (s *session) attach(ctx context.Context, at *socket, fresh bool) {
 	for _, m := range s.missed {
 		at.offer(m)
 	}
-	s.gone, s.missed = false, nil
+	s.missed = nil
 	s.hold.Release() // the connection has charged them
 	s.sockets = append(s.sockets, at)
 	var again []*work

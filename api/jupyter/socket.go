@@ -114,7 +114,7 @@ func (s *Server) channels(c *gin.Context) error {
 	}
 	conn, err := rest.AcceptWebSocket(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}, InsecureSkipVerify: true}) // the origin was checked
 	if err != nil {
-		s.leave(session)
+		session.joined()
 		return nil // it has answered
 	}
 	s.cfg.Opened(c)
@@ -140,6 +140,7 @@ func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh 
 	})
 	work.Go(func() { at.finish(at.ping(io, s.cfg.Heartbeat, session.kernel)) })
 	session.attach(ctx, at, fresh)
+	session.joined()
 	work.Go(func() {
 		session.settle(at) //nolint:contextcheck // of the connection
 		at.finish(at.read(io, session))

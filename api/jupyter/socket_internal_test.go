@@ -242,6 +242,8 @@ func (s *startingSandbox) Jobs(context.Context, string, store.JobFilter, store.P
 	return nil, "", nil
 }
 
+func (s *startingSandbox) OfferedImages(context.Context) ([]farm.Image, error) { return nil, nil }
+
 // waitingKernel is a kernel whose sandbox waits for room.
 func waitingKernel(t *testing.T) (*startingSandbox, *kernel, func(id string) (*session, *socket)) {
 	t.Helper()
@@ -353,6 +355,37 @@ func TestWorkOfAForgottenSessionIsReleased(t *testing.T) {
 	if k.server.leave(s); memory.Stats().Used != 0 || len(s.queue) != 0 || s.bytes != 0 || len(k.streams) != 0 {
 		t.Errorf("%d bytes are charged for %d messages, and %d cells have a place", memory.Stats().Used, len(s.queue), len(k.streams))
 	}
+}
+
+// A connection whose handshake failed took what its client had sent before, and one that attached while its session was forgotten had none.
+func TestASessionIsKeptForWhoJoins(t *testing.T) {
+	t.Parallel()
+	box, k, connect := waitingKernel(t)
+	first, at := connect("client")
+	first.take(asks("m1"))
+	first.detach(at)
+	join := func(id string) *session {
+		s, err := k.server.join(at.ctx, k.ref.Tenant, &wire.Sandbox{ID: k.ref.ID}, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	again, other := join("client"), join("other")
+	if k.server.leave(again); again != first || k.sessions["client"] != first || k.dropIdle() != nil {
+		t.Error("a session is forgotten that a connection joins")
+	}
+	again.joined() // the handshake failed
+	other.joined()
+	first.mu.Lock()
+	if k.sessions["client"] != first || len(first.queue) != 1 || first.kept == nil {
+		t.Error("a failed handshake took what waits for the start")
+	}
+	first.mu.Unlock()
+	if k.sessions["other"] != nil {
+		t.Error("a session without a connection is kept")
+	}
+	box.ready.Store(true)
 }
 
 // Cells that follow the request of a starting kernel's information are jobs at once: they run though their client has left.
