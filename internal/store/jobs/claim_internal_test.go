@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -58,7 +59,7 @@ func TestWaitingTenantsAreReadOnceForAllCallers(t *testing.T) {
 			}
 			return nil
 		}))
-		s := &Store{DB: &db.DB{Redis: rdb}, waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}}}
+		s := &Store{DB: &db.DB{Redis: rdb}, waiting: newWaitingTenants()}
 		for round := range int32(3) {
 			var callers sync.WaitGroup
 			for range 100 {
@@ -71,5 +72,10 @@ func TestWaitingTenantsAreReadOnceForAllCallers(t *testing.T) {
 			testbed.Check(t, reads.Load() == round+1, "100 callers in each of %d seconds read the tenants %d times", round+1, reads.Load())
 			time.Sleep(waitingTTL)
 		}
+		testbed.Must(t, s.waiting.turn.Acquire(t.Context(), 1)) // while Redis does not answer
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := s.waiting.tenants(ctx, s, "cpu")
+		testbed.Check(t, errors.Is(err, context.Canceled), "a caller that does not wait got %v", err)
 	})
 }

@@ -235,7 +235,7 @@ type Store struct {
 func New(d *db.DB) *Store {
 	return &Store{
 		DB: d, nodes: nodes.New(d), hub: newHub(d.Listen, d.Farm(db.FarmWatch, "")), manifests: newManifestCache(),
-		waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}},
+		waiting: newWaitingTenants(),
 	}
 }
 

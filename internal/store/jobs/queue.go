@@ -5,10 +5,10 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
@@ -111,8 +111,12 @@ func (s *Store) pace(ctx context.Context, queue string) (time.Duration, error) {
 
 // waitingTenants remembers which tenants have jobs in a queue: usually few of many. They are read once for all callers.
 type waitingTenants struct {
-	mu     sync.Mutex
+	turn   *semaphore.Weighted // of 1
 	queues map[string]tenantsOfQueue
+}
+
+func newWaitingTenants() *waitingTenants {
+	return &waitingTenants{turn: semaphore.NewWeighted(1), queues: map[string]tenantsOfQueue{}}
 }
 
 type tenantsOfQueue struct {
@@ -121,8 +125,10 @@ type tenantsOfQueue struct {
 }
 
 func (c *waitingTenants) tenants(ctx context.Context, s *Store, queue string) ([]string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err := c.turn.Acquire(ctx, 1); err != nil { // who has it asks Redis
+		return nil, db.Wrap("read the tenants of queue", err)
+	}
+	defer c.turn.Release(1)
 	if known, ok := c.queues[queue]; ok && time.Since(known.at) < waitingTTL {
 		return slices.Clone(known.tenants), nil
 	}
