@@ -19,7 +19,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/internal/webhook"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // Whoever waits for a callback finds in the log why it does not come, and when it is tried next.
@@ -64,7 +63,7 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 			w := b.worker()
 			ref := b.Accept(farm.KindCommand, b.Ready().ID, &farm.Request{}, func(a *store.Accept) { a.Job.CallbackURL = "https://hooks.example:9000/secret?token=secret" })
 			_, err := b.Dispatch.Cancel(t.Context(), ref)
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			log.Reset()
 			err = w.deliver(ctx, queue.Task{Type: queue.TypeCallback, Ref: ref, Try: test.try})
 			testbed.Diff(t, fmt.Sprintf("error %v: tried again", err), test.again, err != nil)
@@ -74,12 +73,12 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 				testbed.Check(t, strings.Contains(lines, part), "no %q in the log:\n%s", part, lines)
 			}
 			left, err := b.Store.Callbacks(t.Context(), ref.Tenant, 10)
-			if workertest.Must(t, err); len(left) == 1 != test.again {
+			if testbed.Must(t, err); len(left) == 1 != test.again {
 				t.Errorf("callbacks left: %v", left)
 			}
 			for _, outcome := range []string{callbackOK, callbackError, callbackGivenUp} {
 				var got dto.Metric
-				workertest.Must(t, w.metrics.callbacks.WithLabelValues(outcome).Write(&got))
+				testbed.Must(t, w.metrics.callbacks.WithLabelValues(outcome).Write(&got))
 				n := got.GetCounter().GetValue()
 				testbed.Check(t, (n == 1) == (outcome == test.count), "%s was counted %v times", outcome, n)
 			}
@@ -114,14 +113,14 @@ func TestSilentReceiversStopNobodyElse(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	tasks := queue.NewClient(rdb, b.Log)
 	send := func(name string, task queue.Task) {
-		workertest.Must(t, tasks.Enqueue(t.Context(), name, task, queue.EnqueueOptions{ID: task.Ref.ID}))
+		testbed.Must(t, tasks.Enqueue(t.Context(), name, task, queue.EnqueueOptions{ID: task.Ref.ID}))
 	}
 	for i := range callbackSlots + 10 {
 		send(farm.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: silent, ID: fmt.Sprintf("job_silent%d", i)}})
 	}
 	send(farm.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: "other", ID: "job_other"}})
 	send(farm.QueueControl, queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: "other", ID: "job_unknown"}})
-	workertest.Must(t, w.serve())
+	testbed.Must(t, w.serve())
 	select {
 	case <-others:
 	case <-time.After(time.Minute):
@@ -129,7 +128,7 @@ func TestSilentReceiversStopNobodyElse(t *testing.T) {
 	}
 	testbed.Until(t, "a job is handled beside the callbacks", func() bool {
 		waits, err := tasks.Has(t.Context(), farm.QueueControl, "job_unknown")
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		return !waits
 	})
 	const share = callbackSlots / 2
@@ -182,5 +181,5 @@ func TestCallbacksOfSomeTenantsLeavePlaces(t *testing.T) {
 	}
 	testbed.Diff(t, "callbacks of each tenant", []int{32, 16, 8, 4, 2, 1}, got)
 	_, err := l.enter("g")
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 }

@@ -24,7 +24,7 @@ func TestCreateIsRetriedWhileTheEngineIsSilent(t *testing.T) {
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	b.Fake.Drop("images/json", 3)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	testbed.Check(t, b.Fake.Dropped("images/json"), "the engine was not asked again")
 	b.JobIs(job, farm.JobFailed) // the fake creates no containers
 	b.SandboxIs(box, farm.SandboxFailed)
@@ -66,7 +66,7 @@ func TestCreateWaitsForRoomOfTheEngine(t *testing.T) {
 	testbed.Check(t, strings.Contains(message, "0/3 nodes are available. The sandbox waits for room."), "the progress event says %q", message)
 	b.deps.Engine = b.Engine
 	again := b.worker()
-	workertest.Must(t, again.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, again.handle(t.Context(), workertest.Task(job)))
 	b.JobIs(job, farm.JobFailed) // the fake creates no containers
 }
 
@@ -88,15 +88,15 @@ func TestContainerOfAnEndedStartIsRemoved(t *testing.T) {
 			switch end {
 			case "cancel":
 				w.jobs.get(job.ID).requestCancel()
-				workertest.Must(t, <-handled)
+				testbed.Must(t, <-handled)
 			case "close":
 				closing := b.CloseJob(box)
 				w.jobs.get(job.ID).requestCancel() // as Dismantle does
-				workertest.Must(t, <-handled)
-				workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
+				testbed.Must(t, <-handled)
+				testbed.Must(t, w.handle(t.Context(), workertest.Task(closing)))
 			case "requeue":
 				w.jobs.get(job.ID).stopStart(errEngineSilent)
-				workertest.Must(t, <-handled)
+				testbed.Must(t, <-handled)
 			}
 			s := b.Sandbox(box)
 			release()
@@ -120,7 +120,7 @@ func TestContainerOfAStoppedWorkerStays(t *testing.T) {
 	handled := b.begin(w, job)
 	<-begun
 	w.stop(node.ErrStopping)
-	workertest.Must(t, <-handled)
+	testbed.Must(t, <-handled)
 	w.background.Wait() // it does not wait for the engine
 	release()
 	testbed.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
@@ -154,11 +154,11 @@ func TestCreateIsFencedByTheContainerOfALaterGeneration(t *testing.T) {
 	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobRunning || s.State != farm.SandboxStarting || s.Container != "" || !b.Fake.Has(box.ID) || b.Fake.Created() != 0 {
 		t.Fatalf("job %s, sandbox %+v, container exists: %v, %d were created", j.State, s, b.Fake.Has(box.ID), b.Fake.Created())
 	}
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Generation != 2 || s.Container != "test-"+box.ID || !b.Fake.Has(box.ID) {
 		t.Fatalf("after the reconciler: sandbox %+v, container exists: %v", s, b.Fake.Has(box.ID))
 	}
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
 	next := b.worker()
 	if j, s := b.done(next, job, farm.JobCompleted), b.Sandbox(box); s.State != farm.SandboxReady || s.Generation != 2 || !b.Fake.Has(box.ID) {
 		t.Errorf("after the next attempt: job %s, error %+v, sandbox %+v, container exists: %v", j.State, j.Error, s, b.Fake.Has(box.ID))
@@ -198,7 +198,7 @@ func TestReconcileComparesGenerations(t *testing.T) {
 			}
 			b.Move(box, c.states...)
 			b.ofGeneration(box, c.container)
-			workertest.Must(t, w.reconciler.Run(t.Context()))
+			testbed.Must(t, w.reconciler.Run(t.Context()))
 			s := b.Sandbox(box)
 			if s.State != c.state || max(s.Generation, 1) != c.generation || b.Fake.Has(box.ID) != c.kept {
 				t.Errorf("sandbox %s of generation %d, container exists: %v; want %s, %d, %v", s.State, s.Generation, b.Fake.Has(box.ID), c.state, c.generation, c.kept)
@@ -267,7 +267,7 @@ func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	claim := b.Claim(job, w.id)
 	_, _, err := b.Store.Cancel(t.Context(), job, nil)
 	testbed.Must(t, err)
-	workertest.Must(t, w.requeueUnplaced(t.Context(), claimedJob(claim)))
+	testbed.Must(t, w.requeueUnplaced(t.Context(), claimedJob(claim)))
 	got, s := b.Job(job), b.Sandbox(box)
 	testbed.Check(t, got.State == farm.JobCanceled && s.State == farm.SandboxClosed, "job %s, sandbox %s", got.State, s.State)
 }
@@ -279,10 +279,10 @@ func TestClosedAndLostSandboxesEndTheirReservations(t *testing.T) {
 	closed, lost := b.Ready(), b.Ready()
 	for _, s := range []farm.Ref{closed, lost} {
 		_, _, err := b.Store.Reserve(t.Context(), store.ReserveRequest{Node: "n1", Capacity: farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}, Sandbox: s, Want: farm.Capacity{MemoryMB: 100, CPUs: 1}})
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 200, CPUs: 2})
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(closed))))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(closed))))
 	b.Reserved(farm.Capacity{MemoryMB: 100, CPUs: 1})
 	w.lifecycle.Lose(t.Context(), b.Sandbox(lost), "", "it is a test")
 	b.Reserved(farm.Capacity{})
@@ -298,18 +298,18 @@ func TestReconcileCorrectsReservations(t *testing.T) {
 	claim := b.Claim(job, w.id)
 	b.Move(sized, farm.SandboxStarting, farm.SandboxReady)
 	_, err := b.Store.Finish(t.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	b.Fake.Put(sized.ID, true)
 	_, waiting := b.Sized(200, 1)
 	gone := farm.Ref{Tenant: workertest.Tenant, ID: farm.NewID(farm.SandboxPrefix)}
 	for _, s := range []farm.Ref{waiting, gone} {
 		_, _, err := b.Store.Reserve(t.Context(), store.ReserveRequest{Node: "n1", Capacity: farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}, Sandbox: s, Want: farm.Capacity{MemoryMB: 10, CPUs: 0.1}})
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	b.Reserved(farm.Capacity{MemoryMB: 320, CPUs: 0.7})
 	w.now = func() time.Time { return time.Now().Add(3 * time.Minute) }
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	b.Reserved(farm.Capacity{MemoryMB: 310, CPUs: 0.6}) // the ended sandboxes have none; the waiting one may still start here
 }
 
@@ -320,7 +320,7 @@ func TestClaimedMemberBecomesTheSandbox(t *testing.T) {
 	w := b.pooling(64<<10, "python=1")
 	m := b.member(w)
 	job, box := b.Claimed(m, nil)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	if s, j := b.Sandbox(box), b.Job(job); s.State != farm.SandboxReady || s.ID != m.ID || s.Container != m.Container || j.State != farm.JobCompleted {
 		t.Fatalf("sandbox %+v, job %+v", s, j)
 	}
@@ -330,7 +330,7 @@ func TestClaimedMemberBecomesTheSandbox(t *testing.T) {
 	testbed.Check(t, err == nil && kept.ID == box.ID && note[engine.LabelTenant] == workertest.Tenant, "note %v", note)
 	testbed.Check(t, len(b.Fake.Updates()) == 0, "the default limits were set again: %v", b.Fake.Updates())
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 2})
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
 	_, err = b.Store.Member(t.Context(), m.ID)
 	testbed.Check(t, err != nil && b.Fake.Note(box.ID) == nil && !b.Fake.Has(m.ID), "left behind: member %v, note %v", err, b.Fake.Note(box.ID))
 	b.Reserved(farm.Capacity{})
@@ -343,7 +343,7 @@ func TestClaimSetsTheLimits(t *testing.T) {
 	job, box := b.Claimed(b.member(w), func(s *farm.Sandbox) {
 		s.Spec.Resources = farm.Resources{MemoryMB: 4096, CPUs: 0.5, PIDs: 99, DiskMB: 1024}
 	})
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	b.SandboxIs(box, farm.SandboxReady)
 	for _, part := range []string{`"Memory":4294967296`, `"MemorySwap":4294967296`, `"NanoCpus":500000000`, `"PidsLimit":99`} {
 		if len(b.Fake.Updates()) != 1 || !strings.Contains(b.Fake.Updates()[0], part) {

@@ -52,9 +52,9 @@ func TestAgentGetsAChangedDeadlineAtOnce(t *testing.T) {
 	b.watchCancels(w)
 	ttl, name := 7200, "new"
 	_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{Name: &name})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 7200) })
 }
 
@@ -65,17 +65,17 @@ func TestReconcilerSendsDeadlines(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	b.Fake.Put(box.ID, true)
 	got := deadlinesOf(t, w, box)
-	workertest.Must(t, w.reconciler.Run(t.Context())) // the fake's containers have no deadline
+	testbed.Must(t, w.reconciler.Run(t.Context())) // the fake's containers have no deadline
 	testbed.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 3600) })
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	ttl := 60 * 60 * 24
 	_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Until(t, "the agent has the change", func() bool {
-		workertest.Must(t, w.reconciler.Run(t.Context())) // a run during another round of messages leaves them to the next run
+		testbed.Must(t, w.reconciler.Run(t.Context())) // a run during another round of messages leaves them to the next run
 		return within(got(), 2, 60*60*24)
 	})
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	w.node.Close() // the last round has ended
 	testbed.Diff(t, "deadlines of the agent", 2, len(got()))
 }
@@ -94,8 +94,8 @@ func TestSandboxThatEndedItselfIsExpired(t *testing.T) {
 			b.Fake.Put(box.ID, false)
 			job := b.Command(box, "true")
 			w.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-			workertest.Must(t, notice(t.Context(), w, job))
-			workertest.Must(t, w.reconciler.Run(t.Context())) // removes what is left
+			testbed.Must(t, notice(t.Context(), w, job))
+			testbed.Must(t, w.reconciler.Run(t.Context())) // removes what is left
 			if s := b.Sandbox(box); s.State != farm.SandboxExpired || s.Reason != "Its time was up." || b.Fake.Has(box.ID) {
 				t.Errorf("sandbox is %s (%s), container there: %v", s.State, s.Reason, b.Fake.Has(box.ID))
 			}
@@ -135,7 +135,7 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 		t.Helper()
 		for _, w := range []*Worker{first, second} {
 			w.registered.Store(true)
-			workertest.Must(t, w.beat(t.Context()))
+			testbed.Must(t, w.beat(t.Context()))
 		}
 	}
 	beat()
@@ -148,7 +148,7 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	for range 3 {
 		beat()
 		_, err := b.Dispatch.Sweep(t.Context(), workertest.Tenant)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	if got := b.Job(job); got.State != farm.JobRunning || got.Worker == first.id || got.GracefulRequeues != 0 {
 		t.Fatalf("the job is %s, of worker %s, %d attempts do not count as crashes", got.State, got.Worker, got.GracefulRequeues)
@@ -169,9 +169,9 @@ func TestHeartbeatListsTheJobs(t *testing.T) {
 	w.jobs.claimed(w.jobs.reserve(claim.Job.Ref()), claim)
 	w.jobs.reserve(claiming)
 	for beat := range uint64(3) {
-		workertest.Must(t, w.beat(t.Context()))
+		testbed.Must(t, w.beat(t.Context()))
 		workers, err := b.Store.Workers(t.Context())
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		want := map[string]int{claim.Job.ID: 1, claiming.ID: 0}
 		if len(workers) != 1 || workers[0].Beat != beat+1 || !maps.Equal(workers[0].Jobs, want) {
 			t.Errorf("workers %+v, want heartbeat %d with %v", workers, beat+1, want)

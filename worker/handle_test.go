@@ -25,7 +25,7 @@ func TestCommandFromTaskToRecord(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
 	job := b.Command(box, `echo out; echo err >&2; echo kept > made.txt; exit 3`)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	got := b.Job(job)
 	testbed.Require(t, got.State == farm.JobCompleted && got.Result != nil && got.Result.Command != nil, "job %+v, error %+v", got, got.Error)
 	o := got.Result.Command.Commands[0]
@@ -34,7 +34,7 @@ func TestCommandFromTaskToRecord(t *testing.T) {
 		t.Fatalf("artifacts %+v", a)
 	}
 	body, _, err := b.Blobs.Get(t.Context(), got.Result.Artifacts[0].Key, 0, 0)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	kept, err := io.ReadAll(body)
 	err = errors.Join(err, body.Close())
 	testbed.Require(t, err == nil && string(kept) == "kept\n", "artifact holds %q: %v", kept, err)
@@ -57,10 +57,10 @@ func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 		t.Fatalf("the job of a stopped worker is %s, attempt %d, spared %d, of worker %s", got.State, got.Attempt, got.GracefulRequeues, got.Worker)
 	}
 	first.Stop()
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
 	_, err := a.Write(t.Context(), "go", strings.NewReader("now"))
-	workertest.Must(t, err)
-	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, err)
+	testbed.Must(t, second.handle(t.Context(), workertest.Task(job)))
 
 	var want strings.Builder
 	for i := range 40 {
@@ -89,10 +89,10 @@ func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	got := b.done(w, job, farm.JobRunning)
 	testbed.Require(t, got.Attempt == 1, "the second task made the job %s, attempt %d", got.State, got.Attempt)
 	c, err := w.node.Connect(t.Context(), b.Sandbox(box))
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = c.Write(t.Context(), "go", strings.NewReader("now"))
-	workertest.Must(t, err)
-	workertest.Must(t, <-handled)
+	testbed.Must(t, err)
+	testbed.Must(t, <-handled)
 	b.JobIs(job, farm.JobCompleted)
 	jobs, _ := w.jobs.count()
 	testbed.Require(t, jobs == 0 && w.jobs.reserve(job) != nil, "the job is still active")
@@ -108,8 +108,8 @@ func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {
 	handled := b.begin(w, job)
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "before\n" })
 	_, err := w.dispatch.Cancel(t.Context(), job)
-	workertest.Must(t, err)
-	workertest.Must(t, <-handled)
+	testbed.Must(t, err)
+	testbed.Must(t, <-handled)
 	if got := b.Job(job); got.State != farm.JobCanceled || got.Result.Command.Commands[0].Stdout != "before\n" || got.Error != nil {
 		t.Fatalf("job %s, result %+v, error %+v", got.State, got.Result, got.Error)
 	}
@@ -122,7 +122,7 @@ func TestPanicFailsTheJob(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
 	job := b.Accept(farm.KindFile, box.ID, &farm.Request{}, nil) // no File: the handler dereferences nil
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	got := b.Job(job)
 	if got.State != farm.JobFailed || got.Error == nil || got.Error.Code != farm.CodeInternal || strings.Contains(got.Error.Message, "panic") {
 		t.Fatalf("job %s, error %+v", got.State, got.Error)
@@ -139,9 +139,9 @@ func TestGoneContainerLosesJobAndSandbox(t *testing.T) {
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
 	b.Fake.Put(box.ID, false)
 	c, err := w.node.Connect(t.Context(), b.Sandbox(box))
-	workertest.Must(t, err)
-	workertest.Must(t, c.Close())
-	workertest.Must(t, <-handled)
+	testbed.Must(t, err)
+	testbed.Must(t, c.Close())
+	testbed.Must(t, <-handled)
 	got := b.Job(job)
 	testbed.Require(t, got.State == farm.JobLost && strings.Contains(got.Error.Message, "memory limit"), "job %s, error %+v", got.State, got.Error)
 	s := b.Sandbox(box)
@@ -176,8 +176,8 @@ func TestCloseCancelsRunningAndWaitingJobs(t *testing.T) {
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(background) == "began\n" })
 	waiting := b.Command(box, "echo never")
 	closing := b.CloseJob(box)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
-	workertest.Must(t, <-handled)
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(closing)))
+	testbed.Must(t, <-handled)
 	if got := b.Job(background); got.State != farm.JobCanceled || got.Result == nil || got.Result.Command.Commands[0].Stdout != "began\n" {
 		t.Errorf("the running job is %s, result %+v", got.State, got.Result)
 	}
@@ -209,7 +209,7 @@ func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 	testbed.Check(t, !b.Fake.Has(box.ID), "the container still exists")
 	b.JobIs(closing, farm.JobQueued)
 	_, err := w.finish(t.Context(), r, execution.Outcome{State: farm.JobCanceled})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	if got, s := b.done(w, closing, farm.JobCompleted), b.Sandbox(box); s.State != farm.SandboxClosed {
 		t.Errorf("close job %s, sandbox %s", got.State, s.State)
 	}
@@ -280,19 +280,19 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	claim := b.Claim(job, first.id)
 	r := claimedJob(claim)
 	v, err := first.perform(t.Context(), r)
-	workertest.Must(t, err)
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
+	testbed.Must(t, err)
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
 	taken := b.Claim(job, second.id)
 	if committed, err := first.finish(t.Context(), r, v); committed || err != nil {
 		t.Fatalf("a fenced worker committed: %v %v", committed, err)
 	}
 	s := b.Sandbox(box)
 	testbed.Require(t, s.State == farm.SandboxClosing && b.Fake.Has(box.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
-	workertest.Must(t, second.reconciler.Run(t.Context())) // its job has not ended
+	testbed.Must(t, second.reconciler.Run(t.Context())) // its job has not ended
 	testbed.Require(t, b.Fake.Has(box.ID), "the reconciler removed the container of a running job")
-	workertest.Must(t, second.node.UseConnection(t.Context(), box.ID, func() *client.Client { return a.Client }))
+	testbed.Must(t, second.node.UseConnection(t.Context(), box.ID, func() *client.Client { return a.Client }))
 	v, err = second.perform(t.Context(), claimedJob(taken))
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Require(t, v.State == farm.JobCompleted && v.Result.Command.Commands[0].Stdout == "one shot\n", "execution.Outcome %+v", v)
 }
 
@@ -309,27 +309,27 @@ func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
 	r := claimedJob(claim)
 	content := func() string {
 		body, _, err := a.Open(t.Context(), "in.txt", 0, 0)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		defer func() { _ = body.Close() }()
 		var text [100]byte
 		n, _ := body.Read(text[:])
 		return string(text[:n])
 	}
-	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox))
+	testbed.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox))
 	if content() != "input" {
 		t.Fatalf("the file holds %q", content())
 	}
 	claim.Job.Attempt = 2
 	_, err := a.Write(t.Context(), "in.txt", strings.NewReader("changed"))
-	workertest.Must(t, err)
-	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox)) // the code had not started
+	testbed.Must(t, err)
+	testbed.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox)) // the code had not started
 	if content() != "input" {
 		t.Fatalf("the file holds %q", content())
 	}
-	workertest.Must(t, a.Start(t.Context(), job.ID, agent.Spec{Kind: farm.KindCommand, Commands: claim.Request.Command.Commands, Timeout: time.Minute}))
+	testbed.Must(t, a.Start(t.Context(), job.ID, agent.Spec{Kind: farm.KindCommand, Commands: claim.Request.Command.Commands, Timeout: time.Minute}))
 	_, err = a.Write(t.Context(), "in.txt", strings.NewReader("changed"))
-	workertest.Must(t, err)
-	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox))
+	testbed.Must(t, err)
+	testbed.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox))
 	if content() != "changed" {
 		t.Fatalf("the file holds %q", content())
 	}

@@ -32,13 +32,13 @@ func TestHeartbeatDoesNotNeedTheStatusOfTheNode(t *testing.T) {
 		}
 	}
 	b.Redis.HSet(key, "doc", "{")
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
 	err := w.refreshStatus(t.Context())
 	testbed.Check(t, err != nil && strings.Contains(err.Error(), broken.ID), "refreshStatus = %v, want the error of the member", err)
 	w.registered.Store(true)
-	workertest.Must(t, w.beat(t.Context()))
+	testbed.Must(t, w.beat(t.Context()))
 	workers, err := b.Store.Workers(t.Context())
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	if !slices.ContainsFunc(workers, func(found farm.Worker) bool { return found.ID == w.id }) {
 		t.Error("the worker is not registered")
 	}
@@ -51,8 +51,8 @@ func TestLeaseIsRenewedWhileTheWorkerPrepares(t *testing.T) {
 	w := b.worker()
 	b.Fake.CloseClientConnections()
 	b.Fake.Close()
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
-	workertest.Must(t, w.beat(t.Context()))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
+	testbed.Must(t, w.beat(t.Context()))
 	leases, err := b.Store.CheckNodes(t.Context(), time.Minute, nil, nil)
 	testbed.Check(t, err == nil && len(leases) == 1 && leases[0].Node == w.node.ID(), "leases = %+v, %v", leases, err)
 	workers, err := b.Store.Workers(t.Context())
@@ -66,7 +66,7 @@ func TestHeartbeatNoticesLostRecords(t *testing.T) {
 		"wiped": func(b *bundle, _ *Worker, _ farm.Worker) { b.Redis.FlushAll() },
 		"restored from an older snapshot": func(b *bundle, _ *Worker, old farm.Worker) {
 			b.Redis.FlushAll()
-			workertest.Must(b.T, b.Store.Heartbeat(b.T.Context(), old))
+			testbed.Must(b.T, b.Store.Heartbeat(b.T.Context(), old))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -74,14 +74,14 @@ func TestHeartbeatNoticesLostRecords(t *testing.T) {
 			b := setup(t)
 			w := b.worker()
 			w.registered.Store(true)
-			workertest.Must(t, w.beat(t.Context()))
+			testbed.Must(t, w.beat(t.Context()))
 			workers, err := b.Store.Workers(t.Context())
-			workertest.Must(t, err)
-			workertest.Must(t, w.beat(t.Context()))
+			testbed.Must(t, err)
+			testbed.Must(t, w.beat(t.Context()))
 
 			box := b.contained(w)
 			lose(b, w, workers[0])
-			workertest.Must(t, w.beat(t.Context()))
+			testbed.Must(t, w.beat(t.Context()))
 			w.background.Wait()
 			b.SandboxIs(box, farm.SandboxReady)
 		})
@@ -96,16 +96,16 @@ func TestHeartbeatTellsOfADrain(t *testing.T) {
 	w.registered.Store(true)
 	reported := func() bool {
 		t.Helper()
-		workertest.Must(t, w.beat(t.Context()))
+		testbed.Must(t, w.beat(t.Context()))
 		workers, err := b.Store.Workers(t.Context())
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		return slices.ContainsFunc(workers, func(found farm.Worker) bool { return found.ID == w.id && found.Draining })
 	}
 	testbed.Require(t, !reported() && w.placement.Accepts(farm.QueueCPU), "it drains from the start")
 	_, err := b.Store.SetDrain(t.Context(), farm.Drain{Node: w.node.ID(), Since: time.Now()})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Check(t, reported() && !w.placement.Accepts(farm.QueueCPU), "it takes creates in spite of the drain")
-	workertest.Must(t, b.Store.EndDrain(t.Context(), w.node.ID()))
+	testbed.Must(t, b.Store.EndDrain(t.Context(), w.node.ID()))
 	testbed.Check(t, !reported() && w.placement.Accepts(farm.QueueCPU), "it takes no creates after the drain")
 }
 
@@ -222,20 +222,20 @@ func TestUsageIsCountedOnce(t *testing.T) {
 	counted := func() float64 {
 		t.Helper()
 		days, err := b.Store.Usage(t.Context(), box.Tenant, 1)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		if len(days) == 0 {
 			return 0
 		}
 		return days[0].CPUSeconds
 	}
 	for _, each := range []*Worker{w, other, w} {
-		workertest.Must(t, each.reconciler.Run(t.Context()))
+		testbed.Must(t, each.reconciler.Run(t.Context()))
 		each.usage.Wait()
 		if got := counted(); got != float64(workertest.CPUSeconds) {
 			t.Errorf("after a run of a reconciler %v CPU seconds are counted, want %d", got, workertest.CPUSeconds)
 		}
 	}
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
 	if s := b.Sandbox(box); s.State != farm.SandboxClosed || counted() != float64(workertest.CPUSeconds) {
 		t.Errorf("the sandbox is %s and %v CPU seconds are counted", s.State, counted())
 	}
@@ -243,7 +243,7 @@ func TestUsageIsCountedOnce(t *testing.T) {
 	// One that is closed before any reconciler has seen it.
 	short := b.Ready()
 	b.agent(short, w)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(short))))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(short))))
 	if got := counted(); got != 2*float64(workertest.CPUSeconds) {
 		t.Errorf("with a short-lived sandbox %v CPU seconds are counted, want %d", got, 2*workertest.CPUSeconds)
 	}

@@ -39,16 +39,16 @@ func (s *sleeper) ready(runtime string) farm.Ref {
 	s.T.Helper()
 	job, box := s.Sized(2048, 1)
 	claim, err := s.Store.Claim(s.T.Context(), job, s.w.id)
-	workertest.Must(s.T, err)
+	testbed.Must(s.T, err)
 	if ok, err := s.w.placement.Reserve(s.T.Context(), claim); err != nil || !ok {
 		s.T.Fatalf("reserve = %v, %v", ok, err)
 	}
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
 		_, err := s.Store.MoveSandbox(s.T.Context(), store.Move{Ref: box, To: to, Node: workertest.Node, Runtime: runtime})
-		workertest.Must(s.T, err)
+		testbed.Must(s.T, err)
 	}
 	_, err = s.Store.Finish(s.T.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
-	workertest.Must(s.T, err)
+	testbed.Must(s.T, err)
 	s.Fake.Put(box.ID, true)
 	return box
 }
@@ -62,7 +62,7 @@ func (s *sleeper) job(kind farm.JobKind) farm.Ref {
 // do has a worker do a job, and returns it.
 func (s *sleeper) do(w *Worker, job farm.Ref) *farm.Job {
 	s.T.Helper()
-	workertest.Must(s.T, w.handle(s.T.Context(), workertest.Task(job)))
+	testbed.Must(s.T, w.handle(s.T.Context(), workertest.Task(job)))
 	return s.Job(job)
 }
 
@@ -73,7 +73,7 @@ func (s *sleeper) is(when string, state farm.SandboxState, runs, stored bool, re
 		s.T.Errorf("%s: it is %s, its container runs: %v, it has a checkpoint: %v", when, got, s.Fake.Runs(s.box.ID), s.Fake.HasCheckpoint(s.box.ID))
 	}
 	reservations, err := s.Store.Reservations(s.T.Context(), workertest.Node)
-	workertest.Must(s.T, err)
+	testbed.Must(s.T, err)
 	testbed.Diff(s.T, fmt.Sprintf("%s: MiB are reserved", when), reservedMB, reservations[s.box].Size.MemoryMB)
 	got, err := s.Store.Stored(s.T.Context(), workertest.Tenant)
 	testbed.Check(s.T, err == nil && got.Used() == storedBytes, "%s: %+v is stored, %v; want %d bytes", when, got, err, storedBytes)
@@ -90,7 +90,7 @@ func TestHibernateAndResume(t *testing.T) {
 		testbed.Require(t, job.State == farm.JobCompleted, "hibernate: %+v, %+v", job, job.Error)
 		s.is("hibernated", farm.SandboxHibernated, false, true, 0, sleeperBytes)
 	}
-	workertest.Must(t, s.w.reconciler.Run(t.Context()))
+	testbed.Must(t, s.w.reconciler.Run(t.Context()))
 	s.is("compared", farm.SandboxHibernated, false, true, 0, sleeperBytes)
 	for range 2 {
 		job := s.do(s.w, s.job(farm.KindResume))
@@ -133,7 +133,7 @@ func TestNextWorkerSendsDeadlinesOfWhatMayHaveHibernated(t *testing.T) {
 			engine.LabelDeadline: strconv.FormatInt(s.Sandbox(s.box).ExpiresAt.Unix(), 10),
 		})
 		got := deadlinesOf(t, s.w, s.box)
-		workertest.Must(t, s.w.reconciler.Run(t.Context()))
+		testbed.Must(t, s.w.reconciler.Run(t.Context()))
 		s.w.node.Close() // the round has ended
 		want := 0
 		if hibernates {
@@ -176,15 +176,15 @@ func TestHibernateThatIsRefused(t *testing.T) {
 // quota sets how much the tenant may store.
 func (s *sleeper) quota(storedMB float64) {
 	s.T.Helper()
-	workertest.Must(s.T, s.Store.ChangeTenant(s.T.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &storedMB}}))
+	testbed.Must(s.T, s.Store.ChangeTenant(s.T.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &storedMB}}))
 }
 
 // background starts a command that has left the FIFO.
 func (s *sleeper) background() {
 	s.T.Helper()
 	claim, err := s.Store.Claim(s.T.Context(), s.Command(s.box, "sleep 1000"), s.w.id)
-	workertest.Must(s.T, err)
-	workertest.Must(s.T, s.Store.LeaveFIFO(s.T.Context(), claim.Job.Ref(), claim.Job.Attempt))
+	testbed.Must(s.T, err)
+	testbed.Must(s.T, s.Store.LeaveFIFO(s.T.Context(), claim.Job.Ref(), claim.Job.Attempt))
 }
 
 func TestSandboxThatEndsWhileItHibernatesIsLost(t *testing.T) {
@@ -218,15 +218,15 @@ func TestHibernateIsTakenOver(t *testing.T) {
 			s := newSleeper(t)
 			job := s.job(c.kind)
 			_, err := s.Store.Claim(t.Context(), job, "wrk_dead")
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			_, err = s.Store.MoveSandbox(t.Context(), store.Move{Ref: s.box, To: farm.SandboxHibernated, Checkpoint: sleeperBytes})
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			s.Fake.Put(s.box.ID, c.runs)
 			if c.stored {
 				s.Fake.PutCheckpoint(s.box.ID)
 			}
 			s.Requeue(job, store.Requeue{Attempt: 1, Begun: true, Crashed: true})
-			workertest.Must(t, s.w.reconciler.Run(t.Context())) // it leaves the sandbox to its job
+			testbed.Must(t, s.w.reconciler.Run(t.Context())) // it leaves the sandbox to its job
 			got := s.do(s.w, job)
 			testbed.Check(t, got.State == farm.JobCompleted, "job %+v, %+v", got, got.Error)
 			s.is("taken over", c.then, c.then == farm.SandboxReady, c.then == farm.SandboxHibernated, c.reservedMB, c.bytes)
@@ -254,16 +254,16 @@ func TestReconcileHibernated(t *testing.T) {
 			t.Parallel()
 			s := newSleeper(t)
 			_, err := s.Store.MoveSandbox(t.Context(), store.Move{Ref: s.box, To: farm.SandboxHibernated, Checkpoint: sleeperBytes})
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			c.prepare(s)
-			workertest.Must(t, s.w.reconciler.Run(t.Context()))
+			testbed.Must(t, s.w.reconciler.Run(t.Context()))
 			reserved := map[farm.SandboxState]int{farm.SandboxReady: 2048}[c.then]
 			if c.then == farm.SandboxHibernated { // the reservation may be one that a resume has just made
 				reserved = 2048
 			}
 			s.is("compared", c.then, c.then == farm.SandboxReady, c.then == farm.SandboxHibernated, reserved, c.bytes)
 			s.w.now = workertest.In(time.Hour)
-			workertest.Must(t, s.w.reconciler.Run(t.Context()))
+			testbed.Must(t, s.w.reconciler.Run(t.Context()))
 			s.is("later", c.then, c.then == farm.SandboxReady, c.then == farm.SandboxHibernated, map[farm.SandboxState]int{farm.SandboxReady: 2048}[c.then], c.bytes)
 		})
 	}
@@ -319,7 +319,7 @@ func TestHibernatedSandboxIsRestored(t *testing.T) {
 	b.Fake.Put(dead.ID, false)
 	b.Fake.PutCheckpoint(box.ID)
 	b.Redis.FlushAll()
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	got := b.Sandbox(box)
 	testbed.Check(t, got.State == farm.SandboxHibernated && got.Node == workertest.Node, "restored as %+v", got)
 	testbed.Check(t, b.Fake.HasCheckpoint(box.ID) && !b.Fake.Has(dead.ID), "its checkpoint is gone, or a container that ended is left")

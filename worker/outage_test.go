@@ -55,7 +55,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				if other {
 					timeout = moveTimeout
 					_, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 4000, CPUs: 4})
-					workertest.Must(t, err)
+					testbed.Must(t, err)
 				}
 				lost := b.Ready()
 				job, box := b.Creation(kind)
@@ -63,13 +63,13 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				b.Fake.Close()
 				handled := b.begin(w, job)
 				testbed.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
-				workertest.Must(t, w.notePing(t.Context(), false))
+				testbed.Must(t, w.notePing(t.Context(), false))
 				clock.pass(timeout - time.Second)
-				workertest.Must(t, w.notePing(t.Context(), false))
+				testbed.Must(t, w.notePing(t.Context(), false))
 				b.JobIs(job, farm.JobRunning)
 				clock.pass(time.Second)
-				workertest.Must(t, w.notePing(t.Context(), false))
-				workertest.Must(t, <-handled)
+				testbed.Must(t, w.notePing(t.Context(), false))
+				testbed.Must(t, <-handled)
 				w.background.Wait()
 				got, s := b.Job(job), b.Sandbox(box)
 				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.GracefulRequeues != 1 {
@@ -102,7 +102,7 @@ func TestClaimedMemberOfADeadEngineIsDropped(t *testing.T) {
 	w := b.pooling(5000, "python=1")
 	m := b.member(w)
 	_, err := b.Store.ClaimMember(t.Context(), store.MemberClaim{Tenant: workertest.Tenant, Image: "python", Network: farm.NetworkNone, DiskMB: m.Resources.DiskMB, Nodes: []string{"n1"}})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	box := &farm.Sandbox{ID: m.ID, Tenant: workertest.Tenant, Node: "n1", Pooled: true, Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, Resources: m.Resources, TTLSeconds: 3600}}
 	job := b.Accept(farm.KindCreate, box.ID, &farm.Request{Sandbox: &box.Spec}, func(a *store.Accept) {
 		a.Sandbox, a.Job.Queue = box, farm.NodeQueue("n1")
@@ -126,7 +126,7 @@ func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 	handled := b.begin(w, job)
 	testbed.Until(t, "the sandbox is being started", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
 	w.jobs.get(job.ID).requestCancel()
-	workertest.Must(t, <-handled)
+	testbed.Must(t, <-handled)
 	got, s := b.Job(job), b.Sandbox(box)
 	testbed.Check(t, got.State == farm.JobCanceled && s.State == farm.SandboxFailed, "job %s, sandbox %s", got.State, s.State)
 }
@@ -148,7 +148,7 @@ func TestLateStartIsFenced(t *testing.T) {
 	}
 	claim := b.Claim(job, "wrk_other")
 	_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	w.jobs.get(job.ID).stopStart(errEngineSilent) // the worker notices only now
 	err = <-handled
 	testbed.Check(t, err == nil || errors.Is(err, store.ErrFenced), "the late worker's handler: %v", err)
@@ -167,17 +167,17 @@ func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 	box := b.Ready()
 	waiting := b.Command(box, "echo")
 	for _, up := range []bool{false, true, false} {
-		workertest.Must(t, w.notePing(t.Context(), up))
+		testbed.Must(t, w.notePing(t.Context(), up))
 		testbed.Check(t, w.placement.Accepts(farm.QueueCPU) == up, "engine up %v, gate open %v", up, !up)
 		nodes, err := b.Store.ReportCapacity(t.Context(), "other", farm.Capacity{})
 		testbed.Check(t, err == nil && (nodes["n1"].Capacity.MemoryMB > 0) == up, "engine up %v, room %+v, %v", up, nodes["n1"], err)
 		clock.pass(w.cfg.EngineTimeout - time.Second)
 	}
-	workertest.Must(t, w.notePing(t.Context(), false))
+	testbed.Must(t, w.notePing(t.Context(), false))
 	w.background.Wait()
 	b.SandboxIs(box, farm.SandboxReady)
 	clock.pass(time.Second)
-	workertest.Must(t, w.notePing(t.Context(), false))
+	testbed.Must(t, w.notePing(t.Context(), false))
 	w.background.Wait()
 	if s, job := b.Sandbox(box), b.Job(waiting); s.State != farm.SandboxLost || !strings.Contains(s.Reason, "does not answer") || job.State != farm.JobLost {
 		t.Errorf("sandbox %s (%s), its job %s", s.State, s.Reason, job.State)
@@ -204,7 +204,7 @@ func (b *bundle) ending(w *Worker, box farm.Ref, a *agenttest.Agent) (job farm.R
 	go func() { done <- w.handle(context.WithoutCancel(b.T.Context()), workertest.Task(job)) }()
 	testbed.Until(b.T, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
 	return job, done, func() {
-		workertest.Must(b.T, os.WriteFile(filepath.Join(a.Home, "go"), nil, 0o600)) // outside the workspace: no artifact
+		testbed.Must(b.T, os.WriteFile(filepath.Join(a.Home, "go"), nil, 0o600)) // outside the workspace: no artifact
 		testbed.Until(b.T, "the command has ended", func() bool {
 			list, err := a.Executions(b.T.Context())
 			return err == nil && !slices.ContainsFunc(list, func(e agent.Execution) bool { return !e.Done })
@@ -238,16 +238,16 @@ func TestJobEndsWhileRedisIsAway(t *testing.T) {
 	for _, n := range []int64{3, 6} {
 		testbed.Until(t, "the worker tries again", func() bool { return tries.Load() >= n || len(handled) > 0 })
 	}
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job))) // asynq delivers its task again
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job))) // asynq delivers its task again
 	select {
 	case err := <-handled:
 		t.Fatalf("the worker gave the job up: %v", err)
 	default:
 	}
 	back()
-	workertest.Must(t, <-handled)
+	testbed.Must(t, <-handled)
 	b.endedOnce(job, 1)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	b.endedOnce(job, 1)
 }
 
@@ -265,8 +265,8 @@ func TestWorkerStopsWhileRedisIsAway(t *testing.T) {
 	err := <-handled
 	testbed.Check(t, err != nil, "the task of a job that is not recorded is done")
 	back()
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
-	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
+	testbed.Must(t, second.handle(t.Context(), workertest.Task(job)))
 	b.endedOnce(job, 2)
 }
 
@@ -296,7 +296,7 @@ func TestLostAnswerToTheEndOfAJob(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
 	job, next := b.Command(box, "true"), b.Command(box, "true")
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	got := b.Job(job)
 	testbed.Require(t, hook.lost.Load() && got.State == farm.JobCompleted, "answer lost: %v, job %s", hook.lost.Load(), got.State)
 	enqueued, err := tasks.Has(t.Context(), farm.QueueCPU, next.ID)
@@ -312,7 +312,7 @@ func TestSandboxStartsWhileRedisIsAway(t *testing.T) {
 	b.deps.Store = b.StoreBehind(testbed.Hook(hook.hook))
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	got, s := b.Job(job), b.Sandbox(box) // both fail, since the fake creates no containers
 	if !hook.lost.Load() || got.Error == nil || strings.Contains(got.Error.Message, "record store") || strings.Contains(s.Reason, "record store") {
 		t.Errorf("answer lost: %v, job %s, error %+v, sandbox %s, reason %q", hook.lost.Load(), got.State, got.Error, s.State, s.Reason)
@@ -349,7 +349,7 @@ func TestLongResultWithoutAnObjectStore(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
 	job := b.Accept(farm.KindCommand, box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"seq 1 20000; exit 7"}}}, nil) // 109 KB
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	got := b.Job(job)
 	if got.State != farm.JobFailed || got.Error == nil || !strings.Contains(got.Error.Message, "object store") {
 		t.Fatalf("job %s, error %+v", got.State, got.Error)

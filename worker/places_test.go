@@ -134,7 +134,7 @@ func (b *bundle) busy() (*Worker, func()) {
 	b.cfg.Slots = 1
 	w := b.worker()
 	leave, err := w.enter(b.T.Context(), newActiveJob(farm.Ref{}), workertest.Task(farm.Ref{Tenant: workertest.Tenant}))
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	return w, leave
 }
 
@@ -160,7 +160,7 @@ func TestJobRunsWhenItsPlaceIsFree(t *testing.T) {
 	job := b.Command(box, "true")
 	handled := b.waits(w, job)
 	w.registered.Store(true)
-	workertest.Must(t, w.beat(t.Context()))
+	testbed.Must(t, w.beat(t.Context()))
 	workers, err := b.Store.Workers(t.Context())
 	if err != nil || len(workers) != 1 || workers[0].Running != 0 || workers[0].Waiting[farm.NodeQueue(workertest.Node)].Jobs != 1 {
 		t.Errorf("the heartbeat has %+v, %v", workers, err)
@@ -169,7 +169,7 @@ func TestJobRunsWhenItsPlaceIsFree(t *testing.T) {
 		t.Errorf("the heartbeat lists %v", workers[0].Jobs)
 	}
 	leave()
-	workertest.Must(t, <-handled)
+	testbed.Must(t, <-handled)
 	b.JobIs(job, farm.JobCompleted)
 }
 
@@ -185,7 +185,7 @@ func TestReadAndCloseBesideAFullWorker(t *testing.T) {
 	for _, job := range []farm.Ref{read, b.CloseJob(box)} {
 		task := workertest.Task(job)
 		task.Aside = true
-		workertest.Must(t, w.handle(t.Context(), task))
+		testbed.Must(t, w.handle(t.Context(), task))
 		b.JobIs(job, farm.JobCompleted)
 	}
 }
@@ -199,8 +199,8 @@ func TestCancelEndsTheWaitForAPlace(t *testing.T) {
 	job := b.Command(b.Ready(), "true")
 	handled := b.waits(w, job)
 	_, err := w.dispatch.Cancel(t.Context(), job)
-	workertest.Must(t, err)
-	workertest.Must(t, <-handled)
+	testbed.Must(t, err)
+	testbed.Must(t, <-handled)
 	got := b.Job(job)
 	testbed.Check(t, got.State == farm.JobCanceled && got.Attempt == 0, "the job is %s, attempt %d", got.State, got.Attempt)
 }

@@ -32,9 +32,9 @@ func TestReconcile(t *testing.T) {
 	}
 	closed := b.CloseJob(failed)
 	b.CloseJob(held)
-	workertest.Must(t, w.dispatch.Force(t.Context(), closed, farm.JobFailed, &farm.JobError{Code: farm.CodeInternal, Message: "the engine was busy"}))
+	testbed.Must(t, w.dispatch.Force(t.Context(), closed, farm.JobFailed, &farm.JobError{Code: farm.CodeInternal, Message: "the engine was busy"}))
 
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	for box, want := range map[farm.Ref]farm.SandboxState{
 		kept: farm.SandboxReady, gone: farm.SandboxLost, ended: farm.SandboxLost, failed: farm.SandboxClosed, held: farm.SandboxClosing,
 	} {
@@ -57,7 +57,7 @@ func TestReconcileContinuesAfterAnError(t *testing.T) {
 	testbed.Check(t, err != nil, "the error is not returned")
 	testbed.Diff(t, "a sandbox without a container", farm.SandboxLost, b.Sandbox(gone).State)
 	b.Fake.BreakRemovals(false)
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	testbed.Check(t, !b.Fake.Has("sbx_nobody"), "the container still exists")
 }
 
@@ -71,7 +71,7 @@ func TestCloseThatFailsIsFinishedLater(t *testing.T) {
 	closing := b.CloseJob(box)
 	b.done(w, closing, farm.JobFailed)
 	b.Fake.BreakRemovals(false)
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	s := b.Sandbox(box)
 	testbed.Require(t, s.State == farm.SandboxClosed && !b.Fake.Has(box.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 }
@@ -83,10 +83,10 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	w := b.pooling(64<<10, "python=9")
 	open := b.member(w)
 	openJob, openBox := b.Claimed(open, nil)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(openJob)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(openJob)))
 	refused := b.member(w) // claimed, but its create was refused
 	_, err := b.Store.ClaimMember(t.Context(), store.MemberClaim{Tenant: workertest.Tenant, Image: "python", Network: farm.NetworkNone, DiskMB: 1024, Nodes: []string{"n1"}})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	idle := b.member(w)
 	stranger := farm.NewID(farm.SandboxPrefix) // its record is gone, and it had no owner
 	b.Fake.PutMember(stranger, true)
@@ -95,10 +95,10 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	b.Requeue(otherJob, store.Requeue{Elsewhere: true})
 	idle, elsewhere = elsewhere, idle
 	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: otherBox, To: farm.SandboxStarting, Node: "n2"})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	b.Fake.PutNote("sbx_gone")
 
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	for _, c := range []struct {
 		what string
 		id   string
@@ -109,11 +109,11 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	testbed.Check(t, b.Fake.Note("sbx_gone") == nil && b.Fake.Note(openBox.ID) != nil, "notes and containers do not match")
 	b.SandboxIs(openBox, farm.SandboxReady)
 	w.now = workertest.In(2 * placement.ClaimGrace)
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has(refused.ID) || !b.Fake.Has(idle.ID) || !b.Fake.Has(open.ID) {
 		t.Error("after the grace: the claim of a refused create stays, or another member was removed")
 	}
-	workertest.Must(t, w.reconciler.Run(t.Context())) // removes its record with the container
+	testbed.Must(t, w.reconciler.Run(t.Context())) // removes its record with the container
 	_, err = b.Store.Member(t.Context(), refused.ID)
 	testbed.Check(t, err != nil, "the claim of a refused create is still recorded")
 	_, err = b.Store.Member(t.Context(), elsewhere.ID)
@@ -127,10 +127,10 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	w := b.pooling(64<<10, "python=2")
 	used := b.member(w)
 	job, box := b.Claimed(used, func(s *farm.Sandbox) { s.Spec.Name = "kept" })
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	idle := b.member(w)
 	b.Redis.FlushAll()
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Spec.Name != "kept" || s.Node != "n1" || s.Container != used.Container || !s.Pooled {
 		t.Errorf("restored: %+v", s)
 	}
@@ -138,11 +138,11 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	_, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID})
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "a member without an owner: %v", err)
 	for range 2 { // its note names its owner from now on
-		workertest.Must(t, w.reconciler.Run(t.Context()))
+		testbed.Must(t, w.reconciler.Run(t.Context()))
 	}
 	s := b.Sandbox(box)
 	testbed.Check(t, s.State == farm.SandboxReady && b.Fake.Has(used.ID) && b.Fake.Note(box.ID) != nil, "later: %+v", s)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
 	testbed.Check(t, !b.Fake.Has(used.ID) && b.Fake.Note(box.ID) == nil, "the close left a container or a note")
 }
 
@@ -162,7 +162,7 @@ func TestSandboxNewerThanTheSnapshotIsAdopted(t *testing.T) {
 		}
 	}
 	next := b.worker()
-	workertest.Must(t, next.reconciler.Run(t.Context()))
+	testbed.Must(t, next.reconciler.Run(t.Context()))
 	for _, box := range []farm.Ref{older, newer} {
 		if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Node != "n1" || !b.Fake.Has(box.ID) {
 			t.Errorf("sandbox %+v, container exists: %v", s, b.Fake.Has(box.ID))
@@ -188,7 +188,7 @@ func TestLostSandboxDoesNotComeBack(t *testing.T) {
 			t.Errorf("its record is kept for %v, the sandbox may live for %v", b.Redis.TTL(key), left)
 		}
 	}
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	s := b.Sandbox(box)
 	testbed.Check(t, s.State == farm.SandboxLost && !b.Fake.Has(box.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 }
@@ -200,16 +200,16 @@ func TestReconcileRetiresMembers(t *testing.T) {
 	w := b.pooling(64<<10, "python=2")
 	gone, left := b.member(w), b.member(w)
 	b.Fake.Forget(gone.ID)
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	_, err := b.Store.Member(t.Context(), gone.ID)
 	testbed.Check(t, err != nil && b.IdleMembers() == 1, "a member without a container is offered (%d)", b.IdleMembers())
 	b.cfg.Pool = nil
 	none := b.measured(64<<10, 4)
-	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: w.id, Node: "n1", Pool: []farm.PoolStock{{Image: "python", Target: 2}}}))
-	workertest.Must(t, none.reconciler.Run(t.Context()))
+	testbed.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: w.id, Node: "n1", Pool: []farm.PoolStock{{Image: "python", Target: 2}}}))
+	testbed.Must(t, none.reconciler.Run(t.Context()))
 	testbed.Check(t, b.IdleMembers() == 1, "a worker without a pool removed members that another one wants")
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
-	workertest.Must(t, none.reconciler.Run(t.Context()))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
+	testbed.Must(t, none.reconciler.Run(t.Context()))
 	testbed.Check(t, b.IdleMembers() == 0 && !b.Fake.Has(left.ID), "members that no worker wants still exist")
 }
 
@@ -245,12 +245,12 @@ func TestReconcileReadsItsOwnNode(t *testing.T) {
 	}
 	others := b.Ready()
 	_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: others, Node: "n2"})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 
 	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr()})
 	defer func() { _ = rdb.Close() }()
 	record, err := rdb.HGetAll(t.Context(), "sf:{acme}:sbx:"+others.ID).Result()
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	const records, tenants = 10_000, 20
 	for tenant := range tenants {
 		name := fmt.Sprintf("tenant%d", tenant)
@@ -262,17 +262,17 @@ func TestReconcileReadsItsOwnNode(t *testing.T) {
 			pipe.ZAdd(t.Context(), "sf:{"+name+"}:openboxes", redis.Z{Score: float64(i), Member: id})
 		}
 		_, err := pipe.Exec(t.Context())
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		_, err = b.Store.RepairUse(t.Context(), name) // makes the index of nodes
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	nodes, err := b.Store.NodesInUse(t.Context())
 	testbed.Require(t, err == nil && len(nodes["n2"]) == tenants+1 && len(nodes["n1"]) == 1, "NodesInUse = %d nodes, %v", len(nodes), err)
 
-	workertest.Must(t, w.reconciler.Run(t.Context())) // makes reservations
+	testbed.Must(t, w.reconciler.Run(t.Context())) // makes reservations
 	w.usage.Wait()
 	counter.keys.Store(0)
-	workertest.Must(t, w.reconciler.Run(t.Context()))
+	testbed.Must(t, w.reconciler.Run(t.Context()))
 	w.usage.Wait()
 	n := counter.keys.Load()
 	t.Logf("a reconcile of 10 sandboxes in a farm of %d names %d keys", records, n)

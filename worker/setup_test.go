@@ -39,7 +39,7 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) worker() *Worker {
 	b.T.Helper()
 	w, err := New(b.cfg, b.deps)
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	w.node.UseIdentity(workertest.Node, "")
 	b.Register(w.id)
 	b.T.Cleanup(w.Stop)
@@ -51,7 +51,7 @@ func (b *bundle) measured(memoryMB, cores int) *Worker {
 	b.T.Helper()
 	b.Fake.SetHost(memoryMB, cores)
 	w := b.worker()
-	workertest.Must(b.T, w.placement.Measure(b.T.Context()))
+	testbed.Must(b.T, w.placement.Measure(b.T.Context()))
 	return w
 }
 
@@ -66,7 +66,7 @@ func (b *bundle) pooling(memoryMB int, pool ...string) *Worker {
 func (b *bundle) member(w *Worker) store.Member {
 	b.T.Helper()
 	version, err := w.placement.MemberVersion(b.T.Context(), "python", "")
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	return b.Member(w.node, w.id, version, farm.Capacity{MemoryMB: 1 << 20, CPUs: 64})
 }
 
@@ -90,7 +90,7 @@ func (b *bundle) begin(w *Worker, job farm.Ref) <-chan error {
 // done has a worker handle a job, which must then have a state.
 func (b *bundle) done(w *Worker, job farm.Ref, want farm.JobState) *farm.Job {
 	b.T.Helper()
-	workertest.Must(b.T, w.handle(b.T.Context(), workertest.Task(job)))
+	testbed.Must(b.T, w.handle(b.T.Context(), workertest.Task(job)))
 	return b.JobIs(job, want)
 }
 
@@ -98,7 +98,7 @@ func (b *bundle) done(w *Worker, job farm.Ref, want farm.JobState) *farm.Job {
 func (b *bundle) watchCancels(w *Worker) {
 	b.T.Helper()
 	cancels, err := b.Store.Cancels(b.T.Context())
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	w.background.Go(func() { w.watchCancels(cancels) })
 }
 
@@ -122,7 +122,7 @@ func (b *bundle) label(s *farm.Sandbox) {
 // join connects a worker to a sandbox.
 func join(t *testing.T, w *Worker, sandbox farm.Ref, connect func() *client.Client) {
 	t.Helper()
-	workertest.Must(t, w.node.UseConnection(t.Context(), sandbox.ID, connect))
+	testbed.Must(t, w.node.UseConnection(t.Context(), sandbox.ID, connect))
 }
 
 // claimedJob is a job that a test has claimed itself.
@@ -155,7 +155,7 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, err := New(b.cfg, b.deps)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	w.Stop()
 	w.Stop()
 }
@@ -168,7 +168,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 		return fakeServer{err: workertest.ErrTest}, nil
 	}
 	w, err := New(b.cfg, b.deps)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	if err := w.Start(t.Context()); err == nil { // the fake engine has no identity: the first step fails
 		t.Fatal("it started")
 	}

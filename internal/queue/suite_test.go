@@ -330,23 +330,12 @@ func lostWakeUpDelaysOnly(t *testing.T, factory Factory) {
 func muted(dial func() redis.UniversalClient, t *testing.T) redis.UniversalClient {
 	t.Helper()
 	rdb := dial()
-	rdb.AddHook(dropPublish{})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-type dropPublish struct{}
-
-func (dropPublish) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (dropPublish) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (dropPublish) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "publish" {
+	rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		if cmds[0].Name() == "publish" {
 			return nil
 		}
-		return next(ctx, cmd)
-	}
+		return next(cmds...)
+	}))
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
 }

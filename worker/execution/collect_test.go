@@ -13,7 +13,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 func out(seq uint64, text string) agent.Frame {
@@ -124,7 +123,7 @@ func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 			c := collectorOf(code(), published)
 			dies := rng.IntN(len(frames))
 			for i, f := range frames {
-				workertest.Must(t, c.add(f))
+				testbed.Must(t, c.add(f))
 				if rng.IntN(3) == 0 {
 					log = keep(t, log, c.take())
 				}
@@ -138,7 +137,7 @@ func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 			_, _ = fmt.Sscanf(log[len(log)-1].ID, "%d-", &c.published)
 		}
 		for _, f := range frames {
-			workertest.Must(t, c.add(f))
+			testbed.Must(t, c.add(f))
 		}
 		log = keep(t, log, c.take())
 		gotOut, gotErr, gotDisplays := texts(log)
@@ -155,12 +154,12 @@ func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 func TestEventsWithoutAnAnswerDoNotChange(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
-	workertest.Must(t, c.add(out(1, "first ")))
+	testbed.Must(t, c.add(out(1, "first ")))
 	sent := c.take()
 	log := keep(t, nil, sent)
 	c.unsend(sent)
-	workertest.Must(t, c.add(out(2, "second ")))
-	workertest.Must(t, c.add(out(3, "third")))
+	testbed.Must(t, c.add(out(2, "second ")))
+	testbed.Must(t, c.add(out(3, "third")))
 	log = keep(t, log, c.take())
 	text, _, _ := texts(log)
 	testbed.Check(t, text == "first second third", "the events say %q", text)
@@ -171,7 +170,7 @@ func TestCommandsHaveStreamsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(&farm.Request{Command: &farm.CommandRequest{Commands: []string{"a", "b", "c"}}}, 0)
 	for _, f := range []agent.Frame{start(1, 0), out(2, "one"), end(3, 0, 0), start(4, 1), out(5, "two"), end(6, 1, 7), frame(7, agent.FrameFinal, agent.Outcome{ExitCode: 7})} {
-		workertest.Must(t, c.add(f))
+		testbed.Must(t, c.add(f))
 	}
 	want := []farm.CommandOutcome{
 		{Command: "a", Stdout: "one", DurationMS: 5}, {Command: "b", Stdout: "two", ExitCode: 7, DurationMS: 5},
@@ -215,9 +214,9 @@ func TestEventsOfAStreamStopAtTheirCap(t *testing.T) {
 	limits.MaxStreamEvents, limits.MaxStreamInline = 100, 40
 	c := newCollector(&farm.Job{}, code(), limits, 0, room{})
 	for seq := uint64(1); seq <= 20; seq++ {
-		workertest.Must(t, c.add(out(seq, "0123456789")))
+		testbed.Must(t, c.add(out(seq, "0123456789")))
 	}
-	workertest.Must(t, c.add(frame(21, agent.FrameFinal, agent.Outcome{})))
+	testbed.Must(t, c.add(frame(21, agent.FrameFinal, agent.Outcome{})))
 	text, _, _ := texts(c.events)
 	notes := 0
 	for _, e := range c.events {
@@ -247,7 +246,7 @@ func TestEventsOfAllCommandsStopAtOneCap(t *testing.T) {
 					f.Payload = []byte("e")
 				}
 				f.Seq = seq
-				workertest.Must(t, collect.add(f))
+				testbed.Must(t, collect.add(f))
 			}
 		}
 		stdout, stderr, _ := texts(collect.events)
@@ -267,7 +266,7 @@ func TestEventsOfAllCommandsStopAtOneCap(t *testing.T) {
 func TestCommandNotesThatMemoryEndedIt(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(&farm.Request{Command: &farm.CommandRequest{Commands: []string{"hungry"}}}, 0)
-	workertest.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{
+	testbed.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{
 		ExitCode: 137, OutOfMemory: true, Error: &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: "limit of 64 MiB."},
 	})))
 	testbed.Diff(t, "notes", []string{"limit of 64 MiB."}, c.result().Notes)
@@ -278,7 +277,7 @@ func TestResultNotesFilesThatAreLeftOut(t *testing.T) {
 	t.Parallel()
 	notes := func(left ...agent.LeftOut) []string {
 		c := collectorOf(code(), 0)
-		workertest.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{LeftOut: left})))
+		testbed.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{LeftOut: left})))
 		return c.result().Notes
 	}
 	want := []string{"Files in folders of installed, derived or cached files do not become artifacts: 1204 in .venv, 2 in a b/__pycache__, 7 in other such folders. They are in the workspace."}
@@ -296,7 +295,7 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 	for i := range trace {
 		trace[i] = fmt.Sprint(i, strings.Repeat("t", 10_000))
 	}
-	workertest.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{
+	testbed.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{
 		ExitCode: 1, FreshProcess: true, Skipped: -4,
 		Error: &farm.CodeError{Name: strings.Repeat("N", 1000), Value: strings.Repeat("V", farm.MaxErrorValueBytes+1), Traceback: trace},
 	})))
@@ -304,7 +303,7 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 	testbed.Require(t, len(r.Notes) == 1 && strings.Contains(r.Notes[0], "no kernel for the language"), "notes %q", r.Notes)
 	run := collectorOf(code(), 0)
 	run.job.Kind = farm.KindRun
-	workertest.Must(t, run.add(frame(1, agent.FrameFinal, agent.Outcome{FreshProcess: true})))
+	testbed.Must(t, run.add(frame(1, agent.FrameFinal, agent.Outcome{FreshProcess: true})))
 	notes := run.result().Notes
 	testbed.Check(t, len(notes) == 0, "notes of a run: %q", notes)
 	e := r.Execute.Error
@@ -332,7 +331,7 @@ func TestEmptyFramesSeparateEvents(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
 	for _, f := range []agent.Frame{out(1, "a"), out(2, "b"), out(3, ""), out(4, "c")} {
-		workertest.Must(t, c.add(f))
+		testbed.Must(t, c.add(f))
 	}
 	var got []string
 	for _, e := range c.take() {
@@ -417,9 +416,9 @@ func TestAnOutcomeIsCutWhenItIsRead(t *testing.T) {
 		"Folder":     {LeftOut: []agent.LeftOut{{Folder: long, Files: 1}}},
 	} {
 		col := collectorOf(code(), 0)
-		workertest.Must(t, col.add(frame(1, agent.FrameFinal, o)))
+		testbed.Must(t, col.add(frame(1, agent.FrameFinal, o)))
 		kept, err := json.Marshal(col.outcome)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		cells := cap(col.outcome.Notes) + cap(col.outcome.Install) + cap(col.outcome.LeftOut)
 		if len(kept) > farm.MaxErrorValueBytes+1<<10 || cells > 1000 {
 			t.Errorf("%s: %d bytes and room for %d values stay in memory", name, len(kept), cells)

@@ -17,7 +17,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // The machine of Redis loses its power right after a job was finished: with appendfsync everysec the end of the job is not on the disk. The job
@@ -42,19 +41,19 @@ func TestFinishThatRedisLosesInACrash(t *testing.T) {
 		b.Register(worker)
 		x, n := b.runner()
 		x.cleanups.running = true // the test forgets
-		workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
+		testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
 		claim := b.Claim(job, worker)
-		workertest.Must(t, b.Store.RemoveWorker(t.Context(), worker))
+		testbed.Must(t, b.Store.RemoveWorker(t.Context(), worker))
 		if saved != "" { // what is on the disk when the power fails
 			for !strings.Contains(rdb.Info(t.Context(), "persistence").Val(), "aof_buffer_length:0\r") { // Redis writes later while it syncs
 				time.Sleep(time.Millisecond)
 			}
-			workertest.Must(t, os.CopyFS(saved, os.DirFS(filepath.Join(dir, "appendonlydir"))))
+			testbed.Must(t, os.CopyFS(saved, os.DirFS(filepath.Join(dir, "appendonlydir"))))
 		}
 		got, err := x.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		_, err = b.Store.Finish(t.Context(), finishOf(claim.Job, got))
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		x.CleanUp(context.WithoutCancel(t.Context()), claim.Sandbox, got)
 		return x, got
 	}
@@ -79,8 +78,8 @@ func TestFinishThatRedisLosesInACrash(t *testing.T) {
 			t.Error("the agent was told to forget too early")
 		}
 		server.Kill()
-		workertest.Must(t, os.RemoveAll(filepath.Join(dir, "appendonlydir")))
-		workertest.Must(t, os.CopyFS(filepath.Join(dir, "appendonlydir"), os.DirFS(saved)))
+		testbed.Must(t, os.RemoveAll(filepath.Join(dir, "appendonlydir")))
+		testbed.Must(t, os.CopyFS(filepath.Join(dir, "appendonlydir"), os.DirFS(saved)))
 		server.Start(t)
 		back := b.Job(job)
 		testbed.Require(t, back.State == farm.JobRunning, "after crash %d the job is %s: nothing was lost", crash, back.State)

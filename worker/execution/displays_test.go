@@ -13,7 +13,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 func TestRichResultsAreBounded(t *testing.T) {
@@ -21,7 +20,7 @@ func TestRichResultsAreBounded(t *testing.T) {
 	c := collectorOf(code(), 0)
 	large := strings.Repeat("x", c.limits.MaxInlineRich+1)
 	png := base64.StdEncoding.EncodeToString([]byte("\x89PNG"))
-	workertest.Must(t, c.add(display(1, map[string]string{
+	testbed.Must(t, c.add(display(1, map[string]string{
 		"text/html": large, "image/png": png[:4] + "\n" + png[4:], "image/jpeg": "not base64!", "application/json": `{"a":1}`,
 		strings.Repeat("m", 129): "too long a type",
 	})))
@@ -38,13 +37,13 @@ func TestRichResultsAreBounded(t *testing.T) {
 	}
 	huge := map[string]string{"text/plain": strings.Repeat("y", 10<<20)}
 	for seq := uint64(2); seq < 20; seq++ {
-		workertest.Must(t, c.add(display(seq, huge)))
+		testbed.Must(t, c.add(display(seq, huge)))
 	}
 	if c.stored > maxRichStored || len(c.displays) > 7 || !strings.Contains(strings.Join(c.notes, "\n"), "left out") {
 		t.Fatalf("%d bytes of %d displays are stored, notes %q", c.stored, len(c.displays), c.notes)
 	}
 	for seq := uint64(20); seq < 20+2*maxRichResults; seq++ {
-		workertest.Must(t, c.add(display(seq, map[string]string{"text/plain": "z"})))
+		testbed.Must(t, c.add(display(seq, map[string]string{"text/plain": "z"})))
 	}
 	testbed.Require(t, len(c.rich) == maxRichResults, "%d results", len(c.rich))
 }
@@ -53,7 +52,7 @@ func TestRichResultsAreBounded(t *testing.T) {
 func TestBase64OfDisplaysIsNormalised(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
-	workertest.Must(t, c.add(display(1, map[string]string{"image/png": " iVBO\r\n\tRw== \n", "application/json": "{\"a\": 1}\n"})))
+	testbed.Must(t, c.add(display(1, map[string]string{"image/png": " iVBO\r\n\tRw== \n", "application/json": "{\"a\": 1}\n"})))
 	want := []farm.RichResult{{Mime: "application/json", Data: "eyJhIjogMX0K"}, {Mime: "image/png", Data: "iVBORw=="}}
 	diff := cmp.Diff(want, c.rich)
 	testbed.Check(t, diff == "" && len(c.notes) == 0, "results (-want +got):\n%s\nnotes %q", diff, c.notes)
@@ -70,7 +69,7 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 		out(4, "a note in place of value 3"),
 		frame(5, agent.FrameDisplay, agent.Display{Number: 4, Data: both("d")}),
 	} {
-		workertest.Must(t, c.add(f))
+		testbed.Must(t, c.add(f))
 	}
 	want := []farm.RichResult{
 		{Display: 0, Mime: "text/html", Data: "a, updated"},
@@ -118,7 +117,7 @@ func TestEventsSayWhenAValueIsComplete(t *testing.T) {
 		{Number: 1, Data: map[string]string{"text/html": "b", "text/plain": "b"}, Update: true},
 		{Number: 2, Data: map[string]string{"text/html": large, "text/plain": "c"}, Result: true},
 	} {
-		workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, d)))
+		testbed.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, d)))
 	}
 	want := []sentDisplay{
 		{0, "text/html", true, false, false},
@@ -130,7 +129,7 @@ func TestEventsSayWhenAValueIsComplete(t *testing.T) {
 	}
 	testbed.Diff(t, "events", want, read())
 	c.displays = nil
-	workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, agent.Display{Number: 3, Data: map[string]string{"image/svg+xml": "<svg/>", "text/html": large}})))
+	testbed.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, agent.Display{Number: 3, Data: map[string]string{"image/svg+xml": "<svg/>", "text/html": large}})))
 	c.leaveOut(c.displays[0])
 	testbed.Diff(t, "events of a value of which one type was left out", []sentDisplay{{2, "image/svg+xml", false, false, false}}, read())
 }
@@ -143,12 +142,12 @@ func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 	png := base64.StdEncoding.EncodeToString([]byte("\x89PNG!"))
 	show := func(seq uint64, number int, data map[string]string) {
 		t.Helper()
-		workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: number, Data: data})))
+		testbed.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: number, Data: data})))
 	}
 	show(1, 1, map[string]string{"text/html": large})
 	show(2, 2, map[string]string{"image/png": png, "text/plain": "second"})
 	show(3, 3, map[string]string{"text/html": large})
-	workertest.Must(t, c.add(frame(4, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/plain": "small"}, Result: true})))
+	testbed.Must(t, c.add(frame(4, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/plain": "small"}, Result: true})))
 	show(5, 2, map[string]string{"text/html": large, "text/plain": "still second"})
 	want := []farm.RichResult{
 		{Display: 0, Mime: "text/plain", Data: "small", Result: true},
@@ -175,7 +174,7 @@ func TestEventsOfUpdatesStopAtTheirCap(t *testing.T) {
 		c := collectorOf(code(), published)
 		sent, notices := 0, 0
 		for seq := uint64(1); seq <= updates; seq++ {
-			workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/html": strings.Repeat("x", 200<<10)}})))
+			testbed.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/html": strings.Repeat("x", 200<<10)}})))
 			for _, e := range c.take() {
 				if sent += size(e); e.Name == farm.EventProgress {
 					notices++
@@ -194,7 +193,7 @@ func TestEventsOfUpdatesStopAtTheirCap(t *testing.T) {
 func TestPlainTextIsTheLastFormatOfAValue(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
-	workertest.Must(t, c.add(display(1, map[string]string{"text/plain": "x", "video/mp4": "AAAA", "text/html": "x", "text/vnd.x": "x"})))
+	testbed.Must(t, c.add(display(1, map[string]string{"text/plain": "x", "video/mp4": "AAAA", "text/html": "x", "text/vnd.x": "x"})))
 	var mimes []string
 	for _, e := range c.rich {
 		mimes = append(mimes, e.Mime)
@@ -207,7 +206,7 @@ func TestDisplaysWithoutNumbersAreNumbered(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
 	for seq := uint64(1); seq <= 3; seq++ {
-		workertest.Must(t, c.add(display(seq, map[string]string{"text/plain": "x"})))
+		testbed.Must(t, c.add(display(seq, map[string]string{"text/plain": "x"})))
 	}
 	for i, e := range c.rich {
 		testbed.Check(t, e.Display == i, "value %d has number %d", i, e.Display)
@@ -267,7 +266,7 @@ func TestAClearRemovesValuesFromTheResult(t *testing.T) {
 			col := collectorOf(code(), 0)
 			for i, f := range append(c.frames, frame(0, agent.FrameFinal, agent.Outcome{})) {
 				f.Seq = uint64(i + 1)
-				workertest.Must(t, col.add(f))
+				testbed.Must(t, col.add(f))
 			}
 			r := col.result().Execute
 			var values []string
@@ -317,7 +316,7 @@ func TestAnAnimationCostsItsLastPicture(t *testing.T) {
 			add := func(f agent.Frame) {
 				seq++
 				f.Seq = seq
-				workertest.Must(t, c.add(f))
+				testbed.Must(t, c.add(f))
 				stored += len(c.displays)
 				removed += len(c.replaced)
 				c.displays, c.replaced, c.freed = nil, nil, 0
@@ -359,7 +358,7 @@ func TestEventsOfClearsStopAtTheirCap(t *testing.T) {
 	c := collectorOf(code(), 0)
 	clears, notices := 0, 0
 	for seq := uint64(1); seq <= limit+100; seq++ {
-		workertest.Must(t, c.add(cleared(seq, seq%2 == 0)))
+		testbed.Must(t, c.add(cleared(seq, seq%2 == 0)))
 		for _, e := range c.take() {
 			if e.Name == farm.EventClear {
 				clears++
@@ -376,7 +375,7 @@ func TestNamesOfDisplaysAreBounded(t *testing.T) {
 	for length, kept := range map[int]bool{agent.MaxDisplayID - 1: true, agent.MaxDisplayID: true, agent.MaxDisplayID + 1: false} {
 		c := collectorOf(code(), 0)
 		id := strings.Repeat("n", length)
-		workertest.Must(t, c.add(frame(1, agent.FrameDisplay, agent.Display{ID: id, Data: map[string]string{"text/plain": "x"}})))
+		testbed.Must(t, c.add(frame(1, agent.FrameDisplay, agent.Display{ID: id, Data: map[string]string{"text/plain": "x"}})))
 		got := c.rich[0].DisplayID
 		testbed.Check(t, (got == id) == kept && (got == "") != kept, "a name of %d bytes became %q", length, got)
 	}
@@ -408,7 +407,7 @@ func TestMetadataOfDisplaysIsChecked(t *testing.T) {
 	} {
 		c := collectorOf(code(), 0)
 		payload := []byte(`{"number":1,"data":{"text/plain":"x","text/html":"y"}` + strings.Replace(`,"metadata":`+raw, `,"metadata":`, map[bool]string{true: "", false: `,"metadata":`}[raw == ""], 1) + `}`)
-		workertest.Must(t, c.add(agent.Frame{Seq: 1, Type: agent.FrameDisplay, Payload: payload}))
+		testbed.Must(t, c.add(agent.Frame{Seq: 1, Type: agent.FrameDisplay, Payload: payload}))
 		if want == "left out" {
 			if len(c.notes) != 1 || !strings.Contains(c.notes[0], "metadata of a displayed value was left out") {
 				t.Errorf("%.60s: notes %q", raw, c.notes)

@@ -52,11 +52,11 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		_, _ = w.Write(make([]byte, sent))
 	}))
 	x, n := b.runner()
-	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agent }))
+	testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agent }))
 	worker := farm.NewID("wrk_")
 	b.Register(worker)
 	quota := 1.0
-	workertest.Must(t, b.Store.ChangeTenant(t.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &quota}}))
+	testbed.Must(t, b.Store.ChangeTenant(t.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &quota}}))
 	var kept int64
 	for _, c := range []struct {
 		path string
@@ -82,7 +82,7 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		got, err := x.File(t.Context(), Task{Claim: claim})
 		testbed.Check(t, farm.CodeOf(err) == c.code, "%s, link %v: %+v, %v; want %q", c.path, c.link, got, err, c.code)
 		var copied int64
-		workertest.Must(t, b.Blobs.List(t.Context(), farm.StagingOf(job), func(o blob.Info) error {
+		testbed.Must(t, b.Blobs.List(t.Context(), farm.StagingOf(job), func(o blob.Info) error {
 			copied += max(o.Size, 1)
 			return nil
 		}))
@@ -133,18 +133,18 @@ func TestSmallFilesTravelTogether(t *testing.T) {
 			}
 		}))
 		x, n := b.runner()
-		workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agent }))
+		testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agent }))
 		worker := farm.NewID("wrk_")
 		b.Register(worker)
 		request := &farm.FileRequest{Op: farm.FileMany, Path: ".", Parts: []farm.InputFile{{Path: "large"}, {Path: "a", Content: []byte("1"), Size: 1}, {Path: "d/b"}}}
 		job := b.Accept(farm.KindFile, box.ID, &farm.Request{File: request}, func(a *store.Accept) {
 			request.Parts[0].Staged = farm.StagingOf(a.Job.Ref()) + "large"
 			_, err := b.Blobs.Put(t.Context(), request.Parts[0].Staged, strings.NewReader("12345"), 5, blob.PutOptions{})
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 		})
 		claim := b.Claim(job, worker)
 		got, err := x.File(t.Context(), Task{Claim: claim})
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		if diff := cmp.Diff([]farm.FileEntry{
 			{Path: "large", Size: 5, Mode: "0644", Type: "file"}, {Path: "a", Size: 1, Mode: "0644", Type: "file"}, {Path: "d/b", Mode: "0644", Type: "file"},
 		}, got.Result.File.Entries); diff != "" {
@@ -231,7 +231,7 @@ func TestExactReader(t *testing.T) {
 	a := agenttest.Start(t, "/usr/bin:/bin", nil)
 	err = (&exactReader{}).explain(a.Client)
 	testbed.Check(t, errors.Is(err, errChanged), "over an open stream: %v", err)
-	workertest.Must(t, a.Client.Close())
+	testbed.Must(t, a.Client.Close())
 	err = (&exactReader{}).explain(a.Client)
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "over a stream that broke: %v", err)
 }
@@ -266,7 +266,7 @@ func TestAFileThatCannotBeBreaksTheProtocol(t *testing.T) {
 	read := Task{Claim: &store.Claim{Job: e.job, Request: &farm.Request{File: &farm.FileRequest{Op: farm.FileRead, Path: "a"}}}}
 	entry := ""
 	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Entry", entry) }))
-	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return c }))
+	testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return c }))
 	for change, can := range map[string]bool{
 		``: true, `"path":"../../x"`: false, `"path":"/etc/passwd"`: false, `"path":"b/"`: false, `"size":-5`: false, `"mode":"rwx"`: false, `"mode":""`: false, `"type":"door"`: false,
 	} {
@@ -290,16 +290,16 @@ func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
 	job := b.Command(box, "true")
 	claim := b.Claim(job, "w1")
 	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox, collect: newCollector(claim.Job, claim.Request, x.cfg.Limits, 0, room{})}
-	workertest.Must(t, e.collect.add(start(1, 0)))
-	workertest.Must(t, e.collect.add(out(2, "kept")))
+	testbed.Must(t, e.collect.add(start(1, 0)))
+	testbed.Must(t, e.collect.add(out(2, "kept")))
 	b.Redis.SetError("LOADING Redis is away")
 	stopping, stop := context.WithCancelCause(t.Context())
 	time.AfterFunc(10*time.Millisecond, func() { stop(node.ErrStopping) })
 	err := x.publish(stopping, e)
 	testbed.Require(t, errors.Is(err, node.ErrStopping), "publish to a Redis that is down, until the worker stops = %v", err)
 	time.AfterFunc(10*time.Millisecond, func() { b.Redis.SetError("") })
-	workertest.Must(t, e.collect.add(out(3, " too")))
-	workertest.Must(t, x.publish(t.Context(), e))
+	testbed.Must(t, e.collect.add(out(3, " too")))
+	testbed.Must(t, x.publish(t.Context(), e))
 	got := b.Stdout(job)
 	testbed.Require(t, got == "kept too", "events say %q", got)
 }

@@ -29,9 +29,9 @@ func printingNpm(t *testing.T, n *node.Node, sandbox farm.Ref, stdout, stderr in
 	for _, line := range printed {
 		script += "echo '" + line + "' >&2\n"
 	}
-	workertest.Must(t, os.WriteFile(filepath.Join(bin, "npm"), []byte(script), 0o700)) //nolint:gosec // a program
+	testbed.Must(t, os.WriteFile(filepath.Join(bin, "npm"), []byte(script), 0o700)) //nolint:gosec // a program
 	a := agenttest.StartIndexed(t, bin+":/usr/bin:/bin", http.NotFoundHandler(), nil)
-	workertest.Must(t, n.UseConnection(t.Context(), sandbox.ID, func() *client.Client {
+	testbed.Must(t, n.UseConnection(t.Context(), sandbox.ID, func() *client.Client {
 		return agenttest.ConnectIndexed(t, a.Server, http.NotFoundHandler())
 	}))
 	return a
@@ -40,10 +40,10 @@ func printingNpm(t *testing.T, n *node.Node, sandbox farm.Ref, stdout, stderr in
 func (b *bundle) content(key string) []byte {
 	b.T.Helper()
 	body, _, err := b.Blobs.Get(b.T.Context(), key, 0, 0)
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	data, err := io.ReadAll(body)
-	workertest.Must(b.T, err)
-	workertest.Must(b.T, body.Close())
+	testbed.Must(b.T, err)
+	testbed.Must(b.T, body.Close())
 	return data
 }
 
@@ -66,7 +66,7 @@ func (b *bundle) checkOutput(size, limit int, letter, text, path string, artifac
 	got := b.content(artifacts[0].Key)
 	testbed.Check(b.T, bytes.Equal(got, []byte(whole)), "the artifact holds %d bytes that are not the output of %d bytes", len(got), size)
 	recorded, _, err := b.Store.Artifacts(b.T.Context(), workertest.Tenant, store.ArtifactFilter{JobID: artifacts[0].JobID}, store.Page{})
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	testbed.Check(b.T, len(recorded) == 1 && recorded[0].ID == artifacts[0].ID, "records of artifacts %+v", recorded)
 }
 
@@ -86,7 +86,7 @@ func TestWholeOutputOfAnInstallJobIsAnArtifact(t *testing.T) {
 			job := b.Accept(farm.KindInstall, box.ID, &farm.Request{Install: leftPad}, nil)
 			claim := b.Claim(job, "w1")
 			got, err := x.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			b.checkOutput(size, limit, "e", got.Result.Install.Stderr, ".output/stderr.txt", got.Result.Artifacts)
 		})
 	}
@@ -104,7 +104,7 @@ func TestWholeOutputOfPackagesOfACreateIsAnArtifact(t *testing.T) {
 			claim := b.Claim(job, "w1")
 			claim.Request.Install = leftPad
 			installed, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			got := installed.Result()
 			b.checkOutput(size, installInline, "o", got.Install.Stdout, ".output/packages-stdout.txt", got.Artifacts)
 			events := b.artifactEvents(job)
@@ -135,9 +135,9 @@ func TestWholeOutputOfPackagesOfARunIsAnArtifact(t *testing.T) {
 	claim.Request.Install = leftPad
 	task := Task{Claim: claim}
 	installed, err := x.InstallRequested(t.Context(), task, claim.Sandbox)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	got, err := x.Run(t.Context(), task, claim.Sandbox, installed)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	const path = ".output/packages-stderr.txt"
 	b.checkOutput(installInline+1, installInline, "e", installed.Result().Install.Stderr, path, got.Result.Artifacts)
 	if notes := strings.Join(got.Result.Notes, "\n"); !strings.Contains(notes, path) || len(got.Result.Command.Installed) != 1 {
@@ -158,7 +158,7 @@ func TestProgressOfAnInstall(t *testing.T) {
 		claim := b.Claim(job, "w1")
 		claim.Request.Install = leftPad
 		_, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		var got []string
 		for _, e := range b.Events(job) {
 			if e.Name == farm.EventProgress {
@@ -181,17 +181,17 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	claim := b.Claim(job, "w1")
 	claim.Request.Install = leftPad
 	installed, err := first.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Require(t, installed.from.e.staged.acked != 0, "nothing of the log is staged")
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
 	b.Register("w2")
 	second, n := b.runner()
-	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
+	testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
 	claim = b.Claim(job, "w2")
 	claim.Request.Install = leftPad
 	task := Task{Claim: claim}
 	again, err := second.InstallRequested(t.Context(), task, claim.Sandbox)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	if again.from.e.staged.acked < installed.from.e.staged.acked {
 		t.Errorf("the second worker began before frame %d", installed.from.e.staged.acked)
 	}
@@ -200,7 +200,7 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 		t.Errorf("the artifact is another: %+v, before %+v", again.artifacts[0], installed.artifacts[0])
 	}
 	got, err := second.Run(t.Context(), task, claim.Sandbox, again)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	cleanUp(context.WithoutCancel(t.Context()), got)
 	b.nothingStaged(job)
 }
@@ -217,7 +217,7 @@ func TestInstallWithoutItsOutput(t *testing.T) {
 	claim := b.Claim(job, "w1")
 	claim.Request.Install = leftPad
 	installed, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	got := installed.Result()
 	if len(got.Artifacts) != 0 || !strings.Contains(got.Install.Stdout, "could not be stored") || len(got.Install.Packages) != 1 {
 		t.Errorf("result %+v", got)

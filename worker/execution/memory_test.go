@@ -15,7 +15,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // running is a collector of a job that runs, with these rooms.
@@ -54,12 +53,12 @@ func TestOutputOfRunningJobsIsCharged(t *testing.T) {
 		seq := uint64(0)
 		next := func() uint64 { seq++; return seq }
 		for index := range commands.Command.Commands {
-			workertest.Must(t, c.add(start(next(), index)))
+			testbed.Must(t, c.add(start(next(), index)))
 			for range 10 {
-				workertest.Must(t, c.add(out(next(), text)))
+				testbed.Must(t, c.add(out(next(), text)))
 			}
-			workertest.Must(t, c.add(display(next(), map[string]string{"text/plain": text})))
-			workertest.Must(t, c.add(end(next(), index, 0)))
+			testbed.Must(t, c.add(display(next(), map[string]string{"text/plain": text})))
+			testbed.Must(t, c.add(end(next(), index, 0)))
 			c.take()
 			c.displays = nil // they are stored
 		}
@@ -92,7 +91,7 @@ func TestOutputOfRunningJobsIsCharged(t *testing.T) {
 	// another worker goes on from a snapshot of a job that had memory; now there is none
 	data := encoded(t, jobs[0])
 	again := running(commands, r)
-	workertest.Must(t, again.restore(bytes.NewReader(data)))
+	testbed.Must(t, again.restore(bytes.NewReader(data)))
 	if got := inMemoryOf(again); got != again.inMemory.bytes || got > again.inMemory.hold.Bytes()+uncharged {
 		t.Errorf("a restored job keeps %d bytes, counts %d and is charged %d", got, again.inMemory.bytes, again.inMemory.hold.Bytes())
 	}
@@ -120,7 +119,7 @@ func TestDisplayedValuesGiveTheirMemoryBack(t *testing.T) {
 			c.leaveOut(c.displays[0])
 			c.displays = c.displays[1:]
 		}
-		workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, d)))
+		testbed.Must(t, c.add(frame(seq, agent.FrameDisplay, d)))
 		c.take()
 		if got := inMemoryOf(c); got != c.inMemory.bytes || c.inMemory.hold.Bytes() < got-freeKept || c.inMemory.hold.Bytes() > max(got-freeKept, 0)+keptStep {
 			t.Fatalf("frame %d: %d bytes are kept, %d counted, %d charged", seq, got, c.inMemory.bytes, c.inMemory.hold.Bytes())

@@ -11,14 +11,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // outcome is an outcome as the worker reads it.
 func outcome(t *testing.T, o agent.Outcome) *agent.Outcome {
 	t.Helper()
 	read, err := readOutcome(frame(1, agent.FrameFinal, o).Payload, farm.DefaultLimits())
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	return read
 }
 
@@ -310,7 +309,7 @@ func TestRunAddsTheNoteOfAMissingModule(t *testing.T) {
 	t.Parallel()
 	k := setupTakeovers(t, 0, 0)
 	got, err := k.work(k.command(`echo "ModuleNotFoundError: No module named 'yaml'" >&2; exit 1`), &fault{at: -1})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	notes := got.Result.Notes
 	testbed.Check(t, len(notes) == 1 && strings.Contains(notes[0], "The module yaml is not installed"), "notes %q", notes)
 }

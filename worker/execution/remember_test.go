@@ -48,17 +48,17 @@ func TestJobThatComesBackAfterItWasForgottenRunsOnce(t *testing.T) {
 			k := setupTakeovers(t, 0, 0)
 			job := k.command(c.commands...)
 			whole, err := k.work(job, &fault{at: -1}) // and its finish is lost
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			testbed.Check(t, len(whole.Forget) == 1 && whole.Forget[0] == job.ID, "the agent may forget %v", whole.Forget)
 			again, err := k.work(job, &fault{at: -1})
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			if len(again.Result.Notes) > 0 || again.Result.Command.Commands[0].Stdout != whole.Result.Command.Commands[0].Stdout {
 				t.Errorf("before it is forgotten: %+v", again.Result)
 			}
-			workertest.Must(t, k.a.ForgetAll(t.Context(), whole.Forget...))
+			testbed.Must(t, k.a.ForgetAll(t.Context(), whole.Forget...))
 			for range 2 {
 				got, err := k.work(job, &fault{at: -1})
-				workertest.Must(t, err)
+				testbed.Must(t, err)
 				if got.State != farm.JobCompleted || len(got.Result.Notes) != 1 || !strings.Contains(got.Result.Notes[0], "output of this job is lost") {
 					t.Errorf("afterwards: %+v, %+v", got, got.Result)
 				}
@@ -79,7 +79,7 @@ func TestLostCheckpointCostsTheAcknowledgedOutputOnly(t *testing.T) {
 	k := setupTakeovers(t, 0, 0)
 	job := k.command("seq 1 2000000; echo end >&2", "echo second; exit 4") // 14.9 MB
 	_, err := k.work(job, &fault{at: -1})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	lost := 0
 	for _, key := range k.Redis.Keys() {
 		if strings.Contains(key, "cp:"+job.ID) {
@@ -88,7 +88,7 @@ func TestLostCheckpointCostsTheAcknowledgedOutputOnly(t *testing.T) {
 		}
 	}
 	got, err := k.work(job, &fault{at: -1})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	if lost != 1 || got.State != farm.JobCompleted || len(got.Result.Command.Commands) != 2 {
 		t.Fatalf("%d checkpoints; %+v, %+v", lost, got, got.Result)
 	}
@@ -105,10 +105,10 @@ func TestJobThatComesBackAfterItFailedFails(t *testing.T) {
 	t.Parallel()
 	k := setupTakeovers(t, 0, 0)
 	job := k.command("sleep 60")
-	workertest.Must(t, k.a.Start(t.Context(), job.ID, agent.Spec{Kind: farm.KindCommand, Commands: []string{"echo x >>count; sleep 60"}}))
-	workertest.Must(t, k.a.Forget(t.Context(), job.ID)) // see halt
+	testbed.Must(t, k.a.Start(t.Context(), job.ID, agent.Spec{Kind: farm.KindCommand, Commands: []string{"echo x >>count; sleep 60"}}))
+	testbed.Must(t, k.a.Forget(t.Context(), job.ID)) // see halt
 	got, err := k.work(job, &fault{at: -1})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Check(t, got.State == farm.JobFailed && got.Err != nil && strings.Contains(got.Err.Message, "earlier attempt"), "outcome %+v", got)
 }
 
@@ -120,13 +120,13 @@ func TestEndedJobsAreForgottenTogether(t *testing.T) {
 	box := b.Ready()
 	a := agenttest.StartPlain(t)
 	b.Fake.Put(box.ID, true)
-	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
+	testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
 	sandbox, err := b.Store.Sandbox(t.Context(), box)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	var ids []string
 	for range 50 {
 		id := agenttest.NewID()
-		workertest.Must(t, a.Start(t.Context(), id, agenttest.Commands("true")))
+		testbed.Must(t, a.Start(t.Context(), id, agenttest.Commands("true")))
 		agenttest.Read(t, a.Client, id)
 		x.CleanUp(t.Context(), sandbox, Outcome{Forget: []string{id}})
 		ids = append(ids, id)
@@ -135,7 +135,7 @@ func TestEndedJobsAreForgottenTogether(t *testing.T) {
 	x.CleanUp(t.Context(), gone, Outcome{Forget: []string{agenttest.NewID()}})
 	for deadline := time.Now().Add(time.Minute); ; {
 		list, err := a.Executions(t.Context())
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		x.cleanups.mu.Lock()
 		left := len(x.cleanups.forget)
 		x.cleanups.mu.Unlock()

@@ -43,7 +43,7 @@ func (b *bundle) runner() (*Runner, *node.Node) {
 func (b *bundle) runnerOn(n *node.Node, records *store.Store, blobs *blob.Store) *Runner {
 	b.T.Helper()
 	x, err := New(b.cfg, Deps{Store: records, Blobs: blobs, Node: n, Sandboxes: openSandboxes{}, Log: b.Log, Now: time.Now})
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	b.T.Cleanup(x.Wait)
 	return x
 }
@@ -69,12 +69,12 @@ func cleanUp(ctx context.Context, o Outcome) {
 // nothingStaged checks that neither snapshots of a job are left nor uploads of its outputs.
 func (b *bundle) nothingStaged(job farm.Ref) {
 	b.T.Helper()
-	workertest.Must(b.T, b.Blobs.List(b.T.Context(), snapshotPrefix(job), func(o blob.Info) error {
+	testbed.Must(b.T, b.Blobs.List(b.T.Context(), snapshotPrefix(job), func(o blob.Info) error {
 		b.T.Errorf("%s is left", o.Key)
 		return nil
 	}))
 	n, err := b.Blobs.AbortUploads(b.T.Context(), "artifacts/"+job.Tenant+"/"+b.Job(job).SandboxID+"/"+job.ID, time.Now().Add(time.Hour))
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	testbed.Check(b.T, n <= 0, "%d uploads of job %s are left", n, job.ID)
 }
 
@@ -82,11 +82,11 @@ func TestMetricsOfUploads(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	m := newMetrics()
-	workertest.Must(t, m.register(registry))
+	testbed.Must(t, m.register(registry))
 	m.stored(10, nil)
 	m.stored(0, workertest.ErrTest)
 	families, err := registry.Gather()
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, series := range f.GetMetric() {

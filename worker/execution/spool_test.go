@@ -45,7 +45,7 @@ func TestSpoolGoesFromMemoryToDisk(t *testing.T) {
 		for range 60 {
 			if rng.IntN(4) == 0 && len(want) > 0 {
 				n := 1 + rng.IntN(len(want))
-				workertest.Must(t, b.drop(int64(n)))
+				testbed.Must(t, b.drop(int64(n)))
 				want = want[n:]
 			}
 			p := bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(600<<10))
@@ -57,11 +57,11 @@ func TestSpoolGoesFromMemoryToDisk(t *testing.T) {
 				}
 				continue
 			}
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			want = append(want, p...)
 			testbed.Require(t, b.file != nil || cap(b.memory) <= spoolStep, "seed %d: %d bytes are in memory", seed, cap(b.memory))
 			got, err := io.ReadAll(b.first(b.len()))
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			testbed.Require(t, bytes.Equal(got, want), "seed %d: %d bytes, want %d", seed, len(got), len(want))
 		}
 		b.close()
@@ -148,9 +148,9 @@ func TestLongOutputsShareTheStagingMemory(t *testing.T) {
 	}
 	for _, e := range es {
 		_, err := x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		artifacts, err := x.upload(t.Context(), e)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		for _, a := range artifacts {
 			got := b.content(a.Key)
 			testbed.Check(t, bytes.Equal(got, text), "%s has %d bytes", a.Path, len(got))
@@ -169,22 +169,22 @@ func TestOutputWithoutRoomIsCut(t *testing.T) {
 	x, _ := b.runner()
 	x.room = room{memory: budget.New(16 << 20)}
 	other := spool{room: x.room, tenant: workertest.Tenant}
-	workertest.Must(t, other.add(make([]byte, 1<<20))) // the share of the tenant
+	testbed.Must(t, other.add(make([]byte, 1<<20))) // the share of the tenant
 	defer other.close()
 	e := b.following(x, code())
 	text := strings.Repeat("x", 1<<20)
 	for seq := uint64(1); seq <= 12; seq++ {
 		_, err := x.absorb(t.Context(), e, out(seq, text))
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	data := encoded(t, e.collect)
 	again := newCollector(e.job, e.request, x.cfg.Limits, 0, x.room)
-	workertest.Must(t, again.restore(bytes.NewReader(data)))
+	testbed.Must(t, again.restore(bytes.NewReader(data)))
 	testbed.Check(t, again.outputs[0].stdout.noRoom, "a snapshot forgets that an output is cut")
 	_, err := x.absorb(t.Context(), e, frame(13, agent.FrameFinal, agent.Outcome{}))
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	artifacts, err := x.upload(t.Context(), e)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	r := e.collect.result()
 	if len(artifacts) != 0 || !r.Execute.Truncated.Stdout || !strings.Contains(r.Execute.Stdout, "the worker had no room") {
 		t.Errorf("artifacts %+v, truncated %+v", artifacts, r.Execute.Truncated)
@@ -261,11 +261,11 @@ func TestResultIsCharged(t *testing.T) {
 		ctx, hold := memory.With(t.Context(), "a", 0)
 		defer hold.Release()
 		e := &execution{request: &farm.Request{Execute: &farm.ExecuteRequest{}}, collect: &collector{inline: budget.SmallBytes / resultWeight}}
-		workertest.Must(t, budget.Charge(ctx, 1<<20))
-		workertest.Must(t, (&Runner{}).chargeResult(ctx, e))
+		testbed.Must(t, budget.Charge(ctx, 1<<20))
+		testbed.Must(t, (&Runner{}).chargeResult(ctx, e))
 		testbed.Check(t, hold.Bytes() == 1<<20, "%d bytes are held with a short result", hold.Bytes())
 		first, err := memory.Acquire(ctx, "a", memory.Share()-1<<20)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		e.collect.inline = 1 << 20
 		done := make(chan error)
 		go func() { done <- (&Runner{}).chargeResult(ctx, e) }()
@@ -273,13 +273,13 @@ func TestResultIsCharged(t *testing.T) {
 		s := memory.Stats()
 		testbed.Check(t, s.Waiting == 3<<20 && s.Used == first.Bytes(), "while it waits: %+v", s)
 		first.Release()
-		workertest.Must(t, <-done)
+		testbed.Must(t, <-done)
 		testbed.Check(t, hold.Bytes() == 3<<20, "%d bytes are held for the result", hold.Bytes())
 		canceled, cancel := context.WithCancel(ctx)
 		cancel()
 		hold.Release()
 		block, err := memory.Acquire(t.Context(), "a", memory.Share())
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		defer block.Release()
 		err = (&Runner{}).chargeResult(canceled, e)
 		testbed.Check(t, errors.Is(err, context.Canceled), "a result of a worker that stops: %v", err)

@@ -18,7 +18,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // randomFrames are frames of an execute, or of commands, that touch every part of the collector's state.
@@ -63,9 +62,9 @@ func randomFrames(rng *rand.Rand, commands int) []agent.Frame {
 func encoded(t *testing.T, c *collector) []byte {
 	t.Helper()
 	open, size, err := c.snapshot()
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	data, err := io.ReadAll(open())
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Require(t, int64(len(data)) == size, "a snapshot of %d bytes says it has %d", len(data), size)
 	return data
 }
@@ -92,11 +91,11 @@ func TestSnapshotHasTheWholeState(t *testing.T) {
 			if i == cut {
 				first.take()
 				first.displays, first.replaced, first.freed = nil, nil, 0
-				workertest.Must(t, second.restore(bytes.NewReader(encoded(t, first))))
+				testbed.Must(t, second.restore(bytes.NewReader(encoded(t, first))))
 			}
-			workertest.Must(t, first.add(first.cut(f)))
+			testbed.Must(t, first.add(first.cut(f)))
 			if i >= cut {
-				workertest.Must(t, second.add(second.cut(f)))
+				testbed.Must(t, second.add(second.cut(f)))
 			}
 		}
 		testbed.Diff(t, fmt.Sprintf("seed %d, snapshot before frame %d", seed, cut+1), first, second, same)
@@ -107,9 +106,9 @@ func TestSnapshotHasTheWholeState(t *testing.T) {
 func TestDamagedSnapshotIsAnError(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
-	workertest.Must(t, c.add(out(1, "hello")))
+	testbed.Must(t, c.add(out(1, "hello")))
 	data := encoded(t, c)
-	workertest.Must(t, collectorOf(code(), 0).restore(bytes.NewReader(data)))
+	testbed.Must(t, collectorOf(code(), 0).restore(bytes.NewReader(data)))
 	for n := range data {
 		testbed.Check(t, collectorOf(code(), 0).restore(bytes.NewReader(data[:n])) != nil, "the first %d bytes of %d are a snapshot", n, len(data))
 	}
@@ -126,12 +125,12 @@ func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 		136<<10 - 2: 32<<10 + 1, 136 << 10: 32 << 10, 136<<10 + 2: 32 << 10, 200 << 10: 32 << 10,
 	} {
 		c := limited(&farm.Request{Command: &farm.CommandRequest{Commands: []string{"a", "b"}}}, limits, 0)
-		workertest.Must(t, c.add(start(1, 0)))
+		testbed.Must(t, c.add(start(1, 0)))
 		half := min(used, limits.MaxStreamInline)
-		workertest.Must(t, c.add(out(2, strings.Repeat("x", half))))
-		workertest.Must(t, c.add(agent.Frame{Seq: 3, Type: agent.FrameStderr, Payload: make([]byte, used-half)}))
-		workertest.Must(t, c.add(end(4, 0, 0)))
-		workertest.Must(t, c.add(start(5, 1)))
+		testbed.Must(t, c.add(out(2, strings.Repeat("x", half))))
+		testbed.Must(t, c.add(agent.Frame{Seq: 3, Type: agent.FrameStderr, Payload: make([]byte, used-half)}))
+		testbed.Must(t, c.add(end(4, 0, 0)))
+		testbed.Must(t, c.add(start(5, 1)))
 		got := c.outputs[1].stdout.limit
 		testbed.Check(t, got == want && c.outputs[1].stderr.limit == want, "after %d bytes a stream has %d, want %d", used, got, want)
 	}
@@ -141,7 +140,7 @@ func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 	next := func(f agent.Frame) {
 		seq++
 		f.Seq = seq
-		workertest.Must(t, c.add(f))
+		testbed.Must(t, c.add(f))
 		for _, s := range c.current() {
 			s.unsent.close() // as if it were stored
 		}
@@ -184,7 +183,7 @@ func (b *bundle) following(x *Runner, request *farm.Request) *execution {
 	claim := b.Claim(job, farm.NewID("wrk_"))
 	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox}
 	x.collect(e, x.cfg.Limits, 0)
-	workertest.Must(b.T, x.resume(b.T.Context(), e, "", false))
+	testbed.Must(b.T, x.resume(b.T.Context(), e, "", false))
 	return e
 }
 
@@ -198,7 +197,7 @@ func TestLargeDisplaysAreStoredWhenTheyArrive(t *testing.T) {
 		t.Helper()
 		f := frame(e.collect.seq+1, agent.FrameDisplay, agent.Display{Number: number, Data: map[string]string{"text/html": strings.Repeat("x", size)}})
 		_, err := x.absorb(t.Context(), e, f)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		testbed.Require(t, len(e.collect.displays)+len(e.collect.replaced) == 0, "values wait in memory")
 		return e.collect.rich[number-1].Artifact
 	}
@@ -216,9 +215,9 @@ func TestLargeDisplaysAreStoredWhenTheyArrive(t *testing.T) {
 		t.Errorf("the replaced value is still there: %v", err)
 	}
 	_, err := x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	artifacts, err := x.upload(t.Context(), e)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Check(t, len(artifacts) == 1 && artifacts[0].Key == second.Key, "artifacts %+v", artifacts)
 }
 
@@ -235,7 +234,7 @@ func TestDisplayThatCannotBeStoredFailsTheJobInTheEnd(t *testing.T) {
 		out(3, "after"), frame(4, agent.FrameFinal, agent.Outcome{}),
 	} {
 		_, err := x.absorb(t.Context(), e, f)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	_, err := x.keep(t.Context(), e)
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "keep = %v, want code %s", err, farm.CodeUnavailable)
@@ -251,10 +250,10 @@ func TestShortStreamWithDroppedBytesIsStored(t *testing.T) {
 	e := b.following(x, code())
 	for _, f := range []agent.Frame{out(1, "head "), dropped(2, 7, 0), out(3, "tail"), frame(4, agent.FrameFinal, agent.Outcome{})} {
 		_, err := x.absorb(t.Context(), e, f)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	artifacts, err := x.upload(t.Context(), e)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Check(t, len(artifacts) == 1 && string(b.content(artifacts[0].Key)) == "head tail", "artifacts %+v", artifacts)
 }
 
@@ -268,13 +267,13 @@ func TestAbortedUploadFailsTheJob(t *testing.T) {
 	part := make([]byte, 1<<20)
 	for seq := uint64(1); !s.partFull(); seq++ {
 		_, err := x.absorb(t.Context(), e, agent.Frame{Seq: seq, Type: agent.FrameStdout, Payload: part})
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
-	workertest.Must(t, x.sendParts(t.Context(), e, s))
+	testbed.Must(t, x.sendParts(t.Context(), e, s))
 	n, err := b.Blobs.AbortUploadsOf(t.Context(), x.artifact(e, s.path, outputType).Key)
 	testbed.Require(t, n == 1 && err == nil && s.parts == 5<<20/blob.PartBytes, "%d uploads were aborted after %d parts: %v", n, s.parts, err)
 	_, err = x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = x.upload(context.WithoutCancel(t.Context()), e)
 	testbed.Check(t, err != nil, "the output of a lost upload was stored")
 }
@@ -340,7 +339,7 @@ func TestResultSaysWhatTheAgentDropped(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
 	for _, f := range []agent.Frame{out(1, "head"), dropped(2, 7, 0), out(3, "tail"), frame(4, agent.FrameFinal, agent.Outcome{ExitCode: 137, StoppedAtMaxOutput: true, Error: &farm.CodeError{Name: "KeyboardInterrupt"}})} {
-		workertest.Must(t, c.add(c.cut(f)))
+		testbed.Must(t, c.add(c.cut(f)))
 	}
 	r := c.result()
 	want := &farm.ExecuteResult{
@@ -366,7 +365,7 @@ func TestEachCommandSaysWhatWasDropped(t *testing.T) {
 		start(1, 0), dropped(2, 5, 6), out(3, "tail"), end(4, 0, 0), start(5, 1), out(6, "whole"), end(7, 1, 0), start(8, 2), dropped(9, 1, 0), end(10, 2, 143),
 		frame(11, agent.FrameFinal, agent.Outcome{ExitCode: 143, StoppedAtMaxOutput: true}),
 	} {
-		workertest.Must(t, c.add(c.cut(f)))
+		testbed.Must(t, c.add(c.cut(f)))
 	}
 	r := c.result()
 	var got []farm.Dropped
@@ -395,7 +394,7 @@ func TestOutputBeyondTheLimitIsCutHereToo(t *testing.T) {
 			if f = c.cut(f); f.Type == agent.FrameStdout {
 				kept += len(f.Payload)
 			}
-			workertest.Must(t, c.add(f))
+			testbed.Must(t, c.add(f))
 		}
 		for i, part := range []int{size / 2, size - size/2} {
 			give(start(0, i))

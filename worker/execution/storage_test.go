@@ -33,7 +33,7 @@ import (
 // quota sets the tenant's quota max_stored_mb.
 func (k *takeovers) quota(mb float64) {
 	k.T.Helper()
-	workertest.Must(k.T, k.Store.ChangeTenant(k.T.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &mb}}))
+	testbed.Must(k.T, k.Store.ChangeTenant(k.T.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &mb}}))
 }
 
 // run runs commands to their end, and checks what the tenant stores afterwards, beside the documents of its jobs.
@@ -41,16 +41,16 @@ func (k *takeovers) run(want store.Stored, commands ...string) *farm.Result {
 	k.T.Helper()
 	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: commands, ContinueOnError: true}}, nil)
 	got, err := k.work(job, &fault{at: -1})
-	workertest.Must(k.T, err)
+	testbed.Must(k.T, err)
 	end := finishOf(k.Job(job), got)
-	workertest.Must(k.T, Commit(&end, func(f store.Finish) error {
+	testbed.Must(k.T, Commit(&end, func(f store.Finish) error {
 		_, err := k.Store.Finish(k.T.Context(), f)
 		return err
 	}))
 	got.Result = end.Result
 	cleanUp(k.T.Context(), got)
 	k.nothingStaged(job)
-	workertest.Must(k.T, k.Blobs.List(k.T.Context(), "records/"+workertest.Tenant+"/"+job.ID+"/", func(o blob.Info) error {
+	testbed.Must(k.T, k.Blobs.List(k.T.Context(), "records/"+workertest.Tenant+"/"+job.ID+"/", func(o blob.Info) error {
 		k.documents += o.Size
 		return nil
 	}))
@@ -159,14 +159,14 @@ func TestEvictEndsCodeOfEndedJobs(t *testing.T) {
 	a := b.Agent(box, n)
 	ended, open, own := b.Command(box, "true"), b.Command(box, "true"), b.Command(box, "true")
 	_, err := b.Store.Force(t.Context(), ended, farm.JobLost, nil)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	spec := agent.Spec{Kind: farm.KindCommand, Commands: []string{"sleep 60"}, Timeout: time.Minute, Background: true}
 	for _, id := range []string{ended.ID, ended.ID + requestedSuffix, ended.ID + importsSuffix, open.ID, open.ID + importsSuffix, own.ID, own.ID + requestedSuffix} {
-		workertest.Must(t, a.Start(t.Context(), id, spec))
+		testbed.Must(t, a.Start(t.Context(), id, spec))
 	}
-	workertest.Must(t, x.evict(t.Context(), b.Sandbox(box), own.ID))
+	testbed.Must(t, x.evict(t.Context(), b.Sandbox(box), own.ID))
 	list, err := a.Executions(t.Context())
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	var left []string
 	for _, e := range list {
 		left = append(left, e.ID)
@@ -186,8 +186,8 @@ func TestEvictInterruptsFirst(t *testing.T) {
 	a := b.Agent(box, n)
 	ended := b.Command(box, "true")
 	_, err := b.Store.Force(t.Context(), ended, farm.JobLost, nil)
-	workertest.Must(t, err)
-	workertest.Must(t, a.Start(t.Context(), ended.ID, agent.Spec{
+	testbed.Must(t, err)
+	testbed.Must(t, a.Start(t.Context(), ended.ID, agent.Spec{
 		Kind: farm.KindCommand, Timeout: 2 * time.Minute, Commands: []string{"trap 'echo saved > saved; exit 1' TERM; echo begun > begun; while :; do sleep 0.05; done"},
 	}))
 	for end := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
@@ -197,7 +197,7 @@ func TestEvictInterruptsFirst(t *testing.T) {
 			t.Fatalf("the command does not begin: %v", err)
 		}
 	}
-	workertest.Must(t, x.evict(t.Context(), b.Sandbox(box), "job_other"))
+	testbed.Must(t, x.evict(t.Context(), b.Sandbox(box), "job_other"))
 	if _, err := a.Stat(t.Context(), "saved"); err != nil {
 		t.Errorf("the program was killed before it could save what it has: %v", err)
 	}
@@ -224,7 +224,7 @@ func TestCodeGoesOnWhenTheObjectStoreIsBack(t *testing.T) {
 	})
 	k.Register("wrk_a")
 	n := k.NewNode()
-	workertest.Must(t, n.UseConnection(t.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(t, k.a.Server) }))
+	testbed.Must(t, n.UseConnection(t.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(t, k.a.Server) }))
 	job := k.accept()
 	claim := k.Claim(job, "wrk_a")
 	x := k.runnerOn(n, k.Store, blobs)
@@ -242,7 +242,7 @@ func TestCodeGoesOnWhenTheObjectStoreIsBack(t *testing.T) {
 	testbed.Require(t, len(done) == 0, "the job ended without its output")
 	away.Store(false)
 	end := <-done
-	workertest.Must(t, end.err)
+	testbed.Must(t, end.err)
 	testbed.Require(t, end.got.State == farm.JobCompleted && end.got.Err == nil, "outcome %+v, error %+v", end.got, end.got.Err)
 	k.check("the object store is back", job, end.got)
 }
@@ -262,14 +262,14 @@ func TestLateUploadReplacesNoArtifact(t *testing.T) {
 	}()
 	<-reached
 	got, err := k.work(job, &fault{at: -1})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = k.Store.Finish(t.Context(), finishOf(k.Job(job), got))
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	got.Cleanup(t.Context())
 
 	later := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{fmt.Sprintf("yes b | head -c %d | dd of=big conv=notrunc status=none", size)}}}, nil)
 	_, err = k.work(later, &fault{at: -1})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	close(hold)
 	err = <-done
 	testbed.Check(t, errors.Is(err, store.ErrFenced), "the late worker ended with %v, want ErrFenced", err)

@@ -164,7 +164,7 @@ func (k *takeovers) work(job farm.Ref, f *fault) (Outcome, error) {
 	worker := farm.NewID("wrk_")
 	k.Register(worker)
 	n := k.NewNode()
-	workertest.Must(k.T, n.UseConnection(k.T.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(k.T, k.a.Server) }))
+	testbed.Must(k.T, n.UseConnection(k.T.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(k.T, k.a.Server) }))
 	claim := k.Claim(job, worker)
 	ctx, cancel := context.WithCancelCause(k.T.Context())
 	defer cancel(nil)
@@ -172,7 +172,7 @@ func (k *takeovers) work(job farm.Ref, f *fault) (Outcome, error) {
 		f.end = func() { cancel(node.ErrStopping) }
 	}
 	x := k.runnerOn(n, k.StoreBehind(testbed.Hook(f.hook)), k.BlobsBehind(f.wrap))
-	workertest.Must(k.T, k.Store.RemoveWorker(k.T.Context(), worker))
+	testbed.Must(k.T, k.Store.RemoveWorker(k.T.Context(), worker))
 	got, err := x.Run(ctx, Task{Claim: claim}, claim.Sandbox, nil)
 	n.Close()
 	if err == nil {
@@ -207,7 +207,7 @@ func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
 		k.T.Errorf("%s: %d bytes of events are not the beginning of the output", when, len(events))
 	}
 	_, err := k.Store.Finish(k.T.Context(), finishOf(k.Job(job), got))
-	workertest.Must(k.T, err)
+	testbed.Must(k.T, err)
 	cleanUp(k.T.Context(), got)
 	k.nothingStaged(job)
 	stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant)
@@ -289,7 +289,7 @@ func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
 		select {
 		case <-reached:
 		case err := <-done:
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			struck = false
 			k.check("no fault", job, late)
 			continue
@@ -319,15 +319,15 @@ func TestOutputIsStoredOnce(t *testing.T) {
 	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"seq 1 1000"}}}, nil)
 	f := &fault{at: -1}
 	got, err := k.work(job, f)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = k.Store.Finish(t.Context(), finishOf(k.Job(job), got))
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	for _, step := range f.steps {
 		testbed.Check(t, !strings.Contains(step, "/farm/"), "a short output costs %s", step)
 	}
 	f = &fault{at: -1}
 	got, err = k.work(k.accept(), f)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	var parts, others []string
 	for _, step := range f.steps {
 		switch {

@@ -27,7 +27,7 @@ func (b *bundle) withGPUs(p *Placer, models ...string) {
 	}
 	p.gpus.set(devices)
 	p.gate.node, p.gate.capacity = workertest.Node, farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}
-	workertest.Must(b.T, p.ReconcileGPUs(b.T.Context()))
+	testbed.Must(b.T, p.ReconcileGPUs(b.T.Context()))
 }
 
 // wanting accepts the create of a sandbox with GPUs, and claims it for a worker.
@@ -36,7 +36,7 @@ func (b *bundle) wanting(p *Placer, gpu farm.GPU) *store.Claim {
 	box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: workertest.Tenant, Spec: farm.SandboxSpec{Image: "python", TTLSeconds: 3600, GPU: &gpu}}
 	job := &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: workertest.Tenant, Kind: farm.KindCreate, SandboxID: box.ID, Queue: gpu.Queue()}
 	_, err := b.Store.Accept(b.T.Context(), store.Accept{Job: job, Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box})
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	claim := b.Claim(job.Ref(), p.deps.WorkerID)
 	return claim
 }
@@ -45,7 +45,7 @@ func (b *bundle) wanting(p *Placer, gpu farm.GPU) *store.Claim {
 func (b *bundle) leased(r *store.Claim) []string {
 	b.T.Helper()
 	now, err := b.Store.GPUs(b.T.Context(), "n1")
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	return now.Of(r.Sandbox.ID)
 }
 
@@ -129,18 +129,18 @@ func TestEndedLeasesAreReturned(t *testing.T) {
 	started, ended, left, contained, moved := runs[0], runs[1], runs[2], runs[3], runs[4]
 	for _, r := range []*store.Claim{started, ended, contained} {
 		_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: r.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n1"})
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	for _, r := range []*store.Claim{ended, contained} {
 		b.Move(r.Sandbox.Ref(), farm.SandboxFailed)
 	}
 	b.Fake.Put(contained.Sandbox.ID, true)
 	_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: moved.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n2"})
-	workertest.Must(t, err)
-	workertest.Must(t, p.ReconcileGPUs(t.Context()))
+	testbed.Must(t, err)
+	testbed.Must(t, p.ReconcileGPUs(t.Context()))
 	got := b.leased(moved)
 	testbed.Check(t, len(got) == 0, "OnAnotherNode: leased %v while its worker is alive", got)
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
 	other := b.placer()
 	b.withGPUs(other, "a100", "a100", "a100", "a100", "a100")
 	for name, c := range map[string]struct {
@@ -153,8 +153,8 @@ func TestEndedLeasesAreReturned(t *testing.T) {
 	again := b.wanting(p, farm.GPU{Count: 1})
 	ok, err := p.Reserve(t.Context(), again)
 	testbed.Require(t, ok && err == nil, "place = %v, %v", ok, err)
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
-	workertest.Must(t, other.RefreshGPUs(t.Context()))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
+	testbed.Must(t, other.RefreshGPUs(t.Context()))
 	got = b.leased(again)
 	testbed.Check(t, got == nil, "a heartbeat leaves %v with a dead worker", got)
 }
@@ -166,11 +166,11 @@ func TestNothingIsLeasedBeforeReconciling(t *testing.T) {
 	p := b.placer()
 	b.withGPUs(p, "a100")
 	b.Redis.FlushAll()
-	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: p.deps.WorkerID, Node: "n1"}))
+	testbed.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: p.deps.WorkerID, Node: "n1"}))
 	r := b.wanting(p, farm.GPU{Count: 1})
 	ok, err := p.Reserve(t.Context(), r)
 	testbed.Require(t, !ok && err == nil, "place = %v, %v before reconciling", ok, err)
-	workertest.Must(t, p.ReconcileGPUs(t.Context()))
+	testbed.Must(t, p.ReconcileGPUs(t.Context()))
 	testbed.Until(t, "the device may be leased", func() bool { return p.Accepts("gpu") })
 	ok, err = p.Reserve(t.Context(), r)
 	testbed.Check(t, ok && err == nil, "place = %v, %v after reconciling", ok, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 func TestCapacityFollowsTheSettings(t *testing.T) {
@@ -32,8 +31,8 @@ func TestEngineWithoutHost(t *testing.T) {
 	b.cfg.SandboxCgroup = CgroupAuto
 	b.Fake.SetHost(5000, 2)
 	p := b.hostless()
-	workertest.Must(t, p.Measure(t.Context()))
-	workertest.Must(t, p.FindGPUs(t.Context()))
+	testbed.Must(t, p.Measure(t.Context()))
+	testbed.Must(t, p.FindGPUs(t.Context()))
 	if queues, cpu := p.Queues(); p.gate.machine() != (farm.Capacity{MemoryMB: 5000, CPUs: 2}) || len(queues) > 0 || !cpu {
 		t.Errorf("host %+v, queues %v", p.gate.machine(), queues)
 	}
@@ -45,7 +44,7 @@ func (b *bundle) hostless() *Placer {
 	deps := b.placer().deps
 	deps.Engine = struct{ node.Engine }{b.Engine}
 	p, err := New(b.cfg, deps)
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	return p
 }
 
@@ -57,12 +56,12 @@ func TestGPUsOfAnEngineWithoutHost(t *testing.T) {
 	b.Fake.SetHost(1<<20, 64)
 	b.cfg.GPUs, b.cfg.GPUTakesCPU = []string{"model=NVIDIA-A100-SXM4-80GB", "count=2", "model=Tesla-T4"}, true
 	models, err := GPUModels(b.cfg.GPUs)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Diff(t, "models", []string{"NVIDIA-A100-SXM4-80GB", "Tesla-T4"}, models)
 	p := b.hostless()
 	now := time.Now()
 	p.gpus.now, p.gate.now = func() time.Time { return now }, func() time.Time { return now }
-	workertest.Must(t, errors.Join(p.Measure(t.Context()), p.FindGPUs(t.Context())))
+	testbed.Must(t, errors.Join(p.Measure(t.Context()), p.FindGPUs(t.Context())))
 	testbed.Diff(t, "devices", []farm.GPUDevice{{ID: "0", Model: "a100-sxm4-80gb"}, {ID: "1", Model: "a100-sxm4-80gb"}, {ID: "2", Model: "t4"}}, p.Status().GPUs)
 	want := farm.GPU{Count: 2, Model: "a100"}
 	for range 2 { // the second of the same devices, too: whether they are free is not known here
@@ -73,7 +72,7 @@ func TestGPUsOfAnEngineWithoutHost(t *testing.T) {
 			t.Errorf("reserve = %v, %v, leased %v", ok, err, b.leased(claim))
 		}
 		var spec farm.ContainerSpec
-		workertest.Must(t, errors.Join(p.AddDevices(claim.Sandbox, &spec), p.CheckDevices(t.Context(), claim.Sandbox), p.ReconcileGPUs(t.Context()), p.RefreshGPUs(t.Context())))
+		testbed.Must(t, errors.Join(p.AddDevices(claim.Sandbox, &spec), p.CheckDevices(t.Context(), claim.Sandbox), p.ReconcileGPUs(t.Context()), p.RefreshGPUs(t.Context())))
 		testbed.Diff(t, "devices of the container", farm.ContainerSpec{GPU: &want}, spec)
 		p.ReleaseGPUs(t.Context(), claim.Sandbox)
 	}
@@ -151,8 +150,8 @@ func TestDrainedNodeTakesNothingNew(t *testing.T) {
 	testbed.Check(t, !p.Drain(false) && p.Drain(true) && !p.Drain(true), "Drain does not say what changed")
 	testbed.Check(t, !p.Accepts(farm.QueueCPU) && !p.Accepts(farm.QueueGPU), "the gate of creates is open")
 	testbed.Check(t, p.Accepts(farm.NodeQueue(p.node.ID())) && p.Accepts(farm.QueueControl), "the gate is closed to jobs of sandboxes that exist")
-	workertest.Must(t, p.maintain(t.Context()))
-	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.RefreshCapacity(t.Context()))
 	p.Wait()
 	testbed.Diff(t, "members of the pool are left", 0, b.IdleMembers())
 	nodes, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 1})
@@ -165,7 +164,7 @@ func TestDrainedNodeTakesNothingNew(t *testing.T) {
 	ok, err := p.Reserve(t.Context(), claim)
 	testbed.Check(t, !ok && err == nil, "a create gets room: %v, %v", ok, err)
 	testbed.Check(t, p.Drain(false), "Drain does not say that the drain has ended")
-	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	testbed.Must(t, p.RefreshCapacity(t.Context()))
 	testbed.Check(t, p.Accepts(farm.QueueCPU), "the gate stays closed after the drain")
 	ok, err = p.Reserve(t.Context(), claim)
 	testbed.Check(t, ok && err == nil, "a create gets no room after the drain: %v, %v", ok, err)
@@ -178,7 +177,7 @@ func TestDrainedNodeResumesItsSandboxes(t *testing.T) {
 	b.cfg.MemoryOvercommit = 1
 	p := b.measured(8192, 4)
 	p.Drain(true)
-	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	testbed.Must(t, p.RefreshCapacity(t.Context()))
 	box := b.Ready()
 	b.Move(box, farm.SandboxHibernated)
 	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
@@ -251,7 +250,7 @@ func TestPoolOfRuntimes(t *testing.T) {
 	b := setup(t)
 	p := b.pooling(64<<10, "python=2", "node@runc=1", "python@runsc=3")
 	p.node.UseRuntimes("runc", "runsc")
-	workertest.Must(t, p.PreparePool())
+	testbed.Must(t, p.PreparePool())
 	want := map[poolKey]int{{image: "python"}: 2, {image: "node"}: 1, {"python", "runsc"}: 3}
 	testbed.Check(t, maps.Equal(p.pool.targets, want), "targets %v, want %v", p.pool.targets, want)
 	p.node.UseRuntimes("runc")

@@ -32,7 +32,7 @@ func TestUnfitMemberIsRemovedAtTheClaim(t *testing.T) {
 			p.node.UseIdentity(workertest.Node, "agent-2")
 		},
 		"the record is gone": func(b *bundle, _ *Placer, m store.Member, _ *farm.Sandbox) {
-			workertest.Must(b.T, b.Store.DropMember(b.T.Context(), m.ID, store.MemberClaimed))
+			testbed.Must(b.T, b.Store.DropMember(b.T.Context(), m.ID, store.MemberClaimed))
 		},
 		"it has variables to hold": func(_ *bundle, _ *Placer, _ store.Member, s *farm.Sandbox) { s.Spec.Env = map[string]string{"A": "b"} },
 	} {
@@ -59,8 +59,8 @@ func TestIdleMembersAreEvictedForCreates(t *testing.T) {
 	p := b.pooling(5000+512, "python=2")
 	old, young := b.member(p), b.member(p)
 	_, err := p.RefreshPool(t.Context())
-	workertest.Must(t, err)
-	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	testbed.Must(t, err)
+	testbed.Must(t, p.RefreshCapacity(t.Context()))
 	testbed.Check(t, p.Accepts(farm.QueueCPU), "the gate of creates is closed although idle members can be evicted")
 	job, _ := b.Sized(3000, 1)
 	claim := b.Claim(job, p.deps.WorkerID)
@@ -84,7 +84,7 @@ func TestUnwantedMembersAreRetired(t *testing.T) {
 		LeftSurplus: func(_ *bundle, p *Placer) { p.pool.targets[poolKey{image: "python"}] = 1 },
 		LeftDied: func(b *bundle, p *Placer) {
 			list, err := b.Store.Members(b.T.Context())
-			workertest.Must(b.T, err)
+			testbed.Must(b.T, err)
 			for _, m := range list {
 				p.node.Disconnect(m.ID)
 				b.Fake.Put(m.ID, false)
@@ -98,10 +98,10 @@ func TestUnwantedMembersAreRetired(t *testing.T) {
 			first, second := b.member(p), b.member(p)
 			// Missing members are not started now: a waiting create goes first.
 			b.Creation(farm.KindCreate)
-			workertest.Must(t, p.maintain(t.Context()))
+			testbed.Must(t, p.maintain(t.Context()))
 			testbed.Require(t, b.IdleMembers() == 2, "%d of two usable members are left", b.IdleMembers())
 			spoil(b, p)
-			workertest.Must(t, p.maintain(t.Context()))
+			testbed.Must(t, p.maintain(t.Context()))
 			want := 0
 			if reason == LeftSurplus {
 				want = 1
@@ -124,15 +124,15 @@ func TestOneWorkerMaintainsThePool(t *testing.T) {
 	b := setup(t)
 	p, other := b.pooling(64<<10, "python=1"), b.pooling(64<<10, "python=1")
 	starting := store.Member{ID: farm.NewID(farm.SandboxPrefix), Node: "n1", Image: "python", Worker: other.deps.WorkerID}
-	workertest.Must(t, b.Store.BeginMember(t.Context(), starting))
+	testbed.Must(t, b.Store.BeginMember(t.Context(), starting))
 	b.Fake.PutMember(starting.ID, true)
-	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
 	locked, err := b.Store.Lock(t.Context(), p.poolLock(), other.deps.WorkerID, time.Second)
 	testbed.Check(t, !locked && err == nil, "another worker maintains the pool, too: %v, %v", locked, err)
 	testbed.Check(t, b.Fake.Has(starting.ID), "a member that another worker starts was removed")
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), other.deps.WorkerID))
+	testbed.Must(t, b.Store.RemoveWorker(t.Context(), other.deps.WorkerID))
 	b.Creation(farm.KindCreate) // so that no member is started in its place
-	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
 	testbed.Check(t, !b.Fake.Has(starting.ID), "a member whose worker died while starting it still exists")
 }
 
@@ -143,7 +143,7 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 	p := b.pooling(64<<10, "python=3")
 	now := time.Now()
 	p.deps.Now = func() time.Time { return now } // pauses do not end on their own
-	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
 	testbed.Until(t, "the fills end", func() bool {
 		p.pool.mu.Lock()
 		defer p.pool.mu.Unlock()
@@ -185,14 +185,14 @@ func TestColdStartsTakeTurns(t *testing.T) {
 		return err
 	}
 	for range startsPerCore * runtime.NumCPU() / 2 {
-		workertest.Must(t, start(t.Context(), "acme"))
+		testbed.Must(t, start(t.Context(), "acme"))
 	}
 	if err := start(gone, "acme"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a tenant starts more than half of all: %v", err)
 	}
-	workertest.Must(t, start(t.Context(), poolTenant))
+	testbed.Must(t, start(t.Context(), poolTenant))
 	p.host = nil
-	workertest.Must(t, start(t.Context(), "acme"))
+	testbed.Must(t, start(t.Context(), "acme"))
 }
 
 // A member is recorded while it waits for its turn, so that no second one is started in its place, and its time to start has not begun.
@@ -204,15 +204,15 @@ func TestAMemberStartsInItsTurn(t *testing.T) {
 	var turns []func()
 	for range startsPerCore * runtime.NumCPU() {
 		done, err := p.ColdStart(t.Context(), farm.NewID(farm.SandboxPrefix)) // of as many tenants
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		turns = append(turns, done)
 	}
-	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
 	testbed.Until(t, "the member is recorded", func() bool {
 		list, err := b.Store.Members(t.Context())
 		return err == nil && len(list) == 1
 	})
-	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
 	list, err := b.Store.Members(t.Context())
 	testbed.Check(t, err == nil && len(list) == 1 && list[0].State == store.MemberStarting, "recorded are %+v, %v", list, err)
 	for _, done := range turns {
@@ -303,9 +303,9 @@ func TestAutomaticPoolGivesWay(t *testing.T) {
 	p.gate.capacity = farm.Capacity{MemoryMB: 100_000, CPUs: 1000}
 	refresh := func(want int) {
 		t.Helper()
-		workertest.Must(t, p.RefreshCapacity(t.Context()))
+		testbed.Must(t, p.RefreshCapacity(t.Context()))
 		_, err := p.RefreshPool(t.Context())
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		stock := p.pool.stock()
 		testbed.Require(t, len(stock) == 1 && stock[0].Target == want, "the pool is %+v, want a target of %d", stock, want)
 	}
@@ -317,12 +317,12 @@ func TestAutomaticPoolGivesWay(t *testing.T) {
 	reserve(t, b, p, job)
 	refresh(1)
 	b.Creation(farm.KindCreate) // it waits, so that no member is started
-	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
 	testbed.Diff(t, "members are left", 2, b.IdleMembers())
 	job, _ = b.Sized(512, 300)
 	reserve(t, b, p, job)
 	refresh(0)
-	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Must(t, p.maintain(t.Context()))
 	if n := b.IdleMembers(); n != 0 || !p.WantsPool() {
 		t.Errorf("%d members are left where none fits; the pool is wanted: %v", n, p.WantsPool())
 	}
@@ -341,9 +341,9 @@ func TestAutomaticPoolOfAnImageThatOthersBuild(t *testing.T) {
 	b := setup(t)
 	p := b.pooling(64<<10, poolAuto) // 4 cores
 	_, err := p.node.Images(t.Context())
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = p.RefreshPool(t.Context())
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	if stock := p.pool.stock(); !p.WantsPool() || len(stock) != 1 || stock[0].Target != 4 {
 		t.Errorf("the pool is wanted: %v, %+v; want a target of 4", p.WantsPool(), stock)
 	}
@@ -365,9 +365,9 @@ func TestNoAutomaticPool(t *testing.T) {
 			b.Fake.SetImage(c.image)
 			p := b.pooling(c.memoryMB, poolAuto)
 			_, err := p.node.Images(t.Context())
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			_, err = p.RefreshPool(t.Context())
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			if p.WantsPool() || len(p.pool.stock()) != 0 {
 				t.Errorf("the pool is wanted: %v, %+v", p.WantsPool(), p.pool.stock())
 			}

@@ -38,7 +38,7 @@ func (b *bundle) placer() *Placer {
 		Store: b.Store, Backlog: b.Dispatch, Engine: b.Engine, Node: b.NewNode(), WorkerID: id, Log: b.Log, Now: time.Now,
 		Wake: func() {}, PoolFailed: func() {}, Base: b.T.Context(),
 	})
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	b.T.Cleanup(p.Wait)
 	return p
 }
@@ -48,7 +48,7 @@ func (b *bundle) measured(memoryMB, cores int) *Placer {
 	b.T.Helper()
 	b.Fake.SetHost(memoryMB, cores)
 	p := b.placer()
-	workertest.Must(b.T, p.Measure(b.T.Context()))
+	testbed.Must(b.T, p.Measure(b.T.Context()))
 	return p
 }
 
@@ -63,7 +63,7 @@ func (b *bundle) pooling(memoryMB int, pool ...string) *Placer {
 func (b *bundle) member(p *Placer) store.Member {
 	b.T.Helper()
 	version, err := p.MemberVersion(b.T.Context(), "python", "")
-	workertest.Must(b.T, err)
+	testbed.Must(b.T, err)
 	return b.Member(p.node, p.deps.WorkerID, version, p.gate.size())
 }
 
@@ -72,10 +72,10 @@ func TestMetricsOfReservations(t *testing.T) {
 	b := setup(t)
 	p := b.placer()
 	registry := prometheus.NewRegistry()
-	workertest.Must(t, p.metrics.register(registry))
+	testbed.Must(t, p.metrics.register(registry))
 	gauges := func() map[string]float64 {
 		families, err := registry.Gather()
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		problems, err := promlint.NewWithMetricFamilies(families).Lint()
 		testbed.Check(t, err == nil && len(problems) == 0, "names: %v %v", problems, err)
 		values := map[string]float64{}

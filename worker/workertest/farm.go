@@ -62,12 +62,12 @@ func New(t *testing.T) *Farm {
 	b := &Farm{T: t, Log: slog.New(slog.DiscardHandler), Redis: server, Fake: newEngine(t)}
 	var err error
 	b.Blobs, err = blob.New(blob.Config{Endpoint: s3.Endpoint(), AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
-	Must(t, err)
-	Must(t, b.Blobs.EnsureBucket(t.Context()))
+	testbed.Must(t, err)
+	testbed.Must(t, b.Blobs.EnsureBucket(t.Context()))
 	b.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: b.Blobs})
 	t.Cleanup(func() { _ = b.Store.Close() })
 	b.Engine, err = engine.New(engine.Config{Host: "tcp://" + strings.TrimPrefix(b.Fake.URL, "http://"), Namespace: "test", Logger: b.Log})
-	Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = b.Engine.Close() })
 	b.Dispatch = dispatch.New(b.Store, queue.NewClient(rdb, b.Log), farm.DefaultLimits(), b.Log)
 	return b
@@ -77,7 +77,7 @@ func New(t *testing.T) *Farm {
 func (b *Farm) BrokenBlobs() *blob.Store {
 	b.T.Helper()
 	blobs, err := blob.New(blob.Config{Endpoint: "http://127.0.0.1:1", AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	return blobs
 }
 
@@ -85,7 +85,7 @@ func (b *Farm) BrokenBlobs() *blob.Store {
 func (b *Farm) BlobsBehind(wrap func(s3 http.Handler) http.Handler) *blob.Store {
 	b.T.Helper()
 	to, err := url.Parse(s3.Endpoint())
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
@@ -94,7 +94,7 @@ func (b *Farm) BlobsBehind(wrap func(s3 http.Handler) http.Handler) *blob.Store 
 	server.Config.ErrorLog = proxy.ErrorLog
 	b.T.Cleanup(server.Close)
 	blobs, err := blob.New(blob.Config{Endpoint: server.URL, AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	return blobs
 }
 
@@ -113,7 +113,7 @@ func (b *Farm) StoreBehind(hook redis.Hook) *store.Store {
 func (b *Farm) NewNode() *node.Node {
 	b.T.Helper()
 	n, err := node.New(b.T.Context(), node.Deps{Engine: b.Engine, Log: b.Log, Now: time.Now})
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	n.UseIdentity(Node, "")
 	b.T.Cleanup(n.Close)
 	return n
@@ -122,7 +122,7 @@ func (b *Farm) NewNode() *node.Node {
 // Register makes a worker of the node count as alive.
 func (b *Farm) Register(workerID string) {
 	b.T.Helper()
-	Must(b.T, b.Store.Heartbeat(b.T.Context(), farm.Worker{ID: workerID, Node: Node}))
+	testbed.Must(b.T, b.Store.Heartbeat(b.T.Context(), farm.Worker{ID: workerID, Node: Node}))
 }
 
 // Agent starts an agent and connects nodes to it as that of a sandbox, whose container runs.
@@ -131,7 +131,7 @@ func (b *Farm) Agent(sandbox farm.Ref, nodes ...*node.Node) *agenttest.Agent {
 	a := agenttest.Start(b.T, "/usr/bin:/bin", nil)
 	b.Fake.Put(sandbox.ID, true)
 	for _, n := range nodes {
-		Must(b.T, n.UseConnection(b.T.Context(), sandbox.ID, func() *client.Client { return agenttest.Connect(b.T, a.Server) }))
+		testbed.Must(b.T, n.UseConnection(b.T.Context(), sandbox.ID, func() *client.Client { return agenttest.Connect(b.T, a.Server) }))
 	}
 	return a
 }
@@ -182,7 +182,7 @@ func Hostile(t *testing.T, h http.Handler) *client.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	session, err := yamux.Server(theirs, nil)
-	Must(t, err)
+	testbed.Must(t, err)
 	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
 	served := make(chan struct{})
 	go func() {
@@ -190,7 +190,7 @@ func Hostile(t *testing.T, h http.Handler) *client.Client {
 		_ = server.Serve(session)
 	}()
 	c, err := client.New(ours, client.Options{})
-	Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
 		_ = server.Close()
@@ -198,10 +198,4 @@ func Hostile(t *testing.T, h http.Handler) *client.Client {
 		<-served
 	})
 	return c
-}
-
-// Must ends the test on an error.
-func Must(t *testing.T, err error) {
-	t.Helper()
-	testbed.Must(t, err)
 }

@@ -21,7 +21,7 @@ func (b *Farm) Accept(kind farm.JobKind, sandbox string, request *farm.Request, 
 		change(&a)
 	}
 	_, err := b.Store.Accept(b.T.Context(), a)
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	return a.Job.Ref()
 }
 
@@ -45,10 +45,10 @@ func (b *Farm) Ready() farm.Ref {
 	b.T.Helper()
 	job, sandbox := b.Creation(farm.KindCreate)
 	claim, err := b.Store.Claim(b.T.Context(), job, "wrk_setup")
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	b.Move(sandbox, farm.SandboxStarting, farm.SandboxReady)
 	_, err = b.Store.Finish(b.T.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	return sandbox
 }
 
@@ -57,14 +57,14 @@ func (b *Farm) Move(sandbox farm.Ref, states ...farm.SandboxState) {
 	b.T.Helper()
 	for _, to := range states {
 		_, err := b.Store.MoveSandbox(b.T.Context(), store.Move{Ref: sandbox, To: to, Node: Node})
-		Must(b.T, err)
+		testbed.Must(b.T, err)
 	}
 }
 
 // Requeue gives a job back.
 func (b *Farm) Requeue(job farm.Ref, how store.Requeue) {
 	b.T.Helper()
-	Must(b.T, b.Store.Requeue(b.T.Context(), job, how))
+	testbed.Must(b.T, b.Store.Requeue(b.T.Context(), job, how))
 }
 
 // Command accepts a shell command.
@@ -83,7 +83,7 @@ func (b *Farm) CloseJob(sandbox farm.Ref) farm.Ref {
 func (b *Farm) Job(ref farm.Ref) *farm.Job {
 	b.T.Helper()
 	job, err := b.Store.Job(b.T.Context(), ref)
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	return job
 }
 
@@ -107,7 +107,7 @@ func (b *Farm) SandboxIs(ref farm.Ref, want farm.SandboxState) *farm.Sandbox {
 func (b *Farm) Claim(job farm.Ref, worker string) *store.Claim {
 	b.T.Helper()
 	claim, err := b.Store.Claim(b.T.Context(), job, worker)
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	return claim
 }
 
@@ -115,7 +115,7 @@ func (b *Farm) Claim(job farm.Ref, worker string) *store.Claim {
 func (b *Farm) Sandbox(ref farm.Ref) *farm.Sandbox {
 	b.T.Helper()
 	s, err := b.Store.Sandbox(b.T.Context(), ref)
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	return s
 }
 
@@ -137,7 +137,7 @@ func (b *Farm) Events(job farm.Ref) []farm.Event {
 	var events []farm.Event
 	for after := ""; ; after = events[len(events)-1].ID {
 		batch, err := b.Store.Events(b.T.Context(), job, after)
-		Must(b.T, err)
+		testbed.Must(b.T, err)
 		if events = append(events, batch.Events...); !batch.More {
 			return events
 		}
@@ -171,7 +171,7 @@ func (b *Farm) Sized(memoryMB int, cpus float64) (job, sandbox farm.Ref) {
 func (b *Farm) Reserved(want farm.Capacity) {
 	b.T.Helper()
 	nodes, err := b.Store.ReportCapacity(b.T.Context(), "other", farm.Capacity{})
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	got := nodes[Node].Reserved
 	testbed.Check(b.T, got == want, "reserved are %+v, want %+v", got, want)
 }
@@ -180,7 +180,7 @@ func (b *Farm) Reserved(want farm.Capacity) {
 func (b *Farm) IdleMembers() int {
 	b.T.Helper()
 	list, err := b.Store.Members(b.T.Context())
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	n := 0
 	for _, m := range list {
 		if m.State == store.MemberIdle {
@@ -194,7 +194,7 @@ func (b *Farm) IdleMembers() int {
 func (b *Farm) Claimed(m store.Member, change func(*farm.Sandbox)) (job, sandbox farm.Ref) {
 	b.T.Helper()
 	got, err := b.Store.ClaimMember(b.T.Context(), store.MemberClaim{Tenant: Tenant, Image: m.Image, Network: m.Network, DiskMB: m.Resources.DiskMB, Nodes: []string{Node}})
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	box := &farm.Sandbox{
 		ID: got.ID, Tenant: Tenant, Node: got.Node, Pooled: true, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, TTLSeconds: 3600, Resources: m.Resources},
@@ -216,12 +216,12 @@ func (b *Farm) Member(n *node.Node, workerID, version string, capacity farm.Capa
 		Resources: farm.Resources{MemoryMB: 2048, CPUs: 2, PIDs: 256, DiskMB: 1024},
 	}
 	_, _, err := b.Store.Reserve(b.T.Context(), store.ReserveRequest{Node: Node, Capacity: capacity, Sandbox: farm.Ref{ID: m.ID}, Want: m.Resources.Capacity(), Force: true})
-	Must(b.T, err)
+	testbed.Must(b.T, err)
 	b.Agent(farm.Ref{ID: m.ID}, n)
 	b.Fake.PutMember(m.ID, true)
 	m.Container = "test-" + m.ID
-	Must(b.T, b.Store.BeginMember(b.T.Context(), m))
-	Must(b.T, b.Store.MemberReady(b.T.Context(), m))
+	testbed.Must(b.T, b.Store.BeginMember(b.T.Context(), m))
+	testbed.Must(b.T, b.Store.MemberReady(b.T.Context(), m))
 	return m
 }
 
