@@ -212,9 +212,8 @@ func newSearches() *searches {
 	return &searches{places: budget.NewPlaces(maxSearching), turn: make(chan struct{}, 1), of: map[string]*rate.Limiter{}}
 }
 
-// limit is that of the sender of a request, in tokens that are tried.
-func (s *searches) limit(r *http.Request) *rate.Limiter {
-	address := sender(r)
+// limit is that of an address, in tokens that are tried.
+func (s *searches) limit(address string) *rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of[address] == nil {
@@ -307,11 +306,12 @@ func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error
 		box, _, err := d.signerAmong(ctx, u, []farm.Ref{ref})
 		return box, err
 	}
-	limit := d.searches.limit(r)
+	address := sender(r)
+	limit := d.searches.limit(address)
 	if limit.TokensAt(d.Now()) < 1 {
 		return Box{}, errSearches("come from this address")
 	}
-	place := d.searches.places.Ask(sender(r))
+	place := d.searches.places.Ask(address)
 	defer place.Leave()
 	select {
 	case <-place.Granted():

@@ -76,7 +76,7 @@ func TestSignersAreBounded(t *testing.T) {
 		if !found && (farm.CodeOf(err) != farm.CodeUnauthorized || !strings.Contains(err.Error(), "api.preview_domain")) {
 			t.Errorf("%d sandboxes: %+v, %v", len(refs), box, err)
 		}
-		if left, want := d.searches.limit(from(t, "192.0.2.1:1")).TokensAt(d.Now()), signerBurst-len(refs); int(left) != want {
+		if left, want := d.searches.limit(sender(from(t, "192.0.2.1:1"))).TokensAt(d.Now()), signerBurst-len(refs); int(left) != want {
 			t.Errorf("%d sandboxes: the address has %.0f tokens left, want %d", len(refs), left, want)
 		}
 		if box, err := d.signer(from(t, "192.0.2.1:1"), urlBy(t, d, last), last.ID); err != nil || box.ID != last.ID { // the host names it
@@ -115,7 +115,7 @@ func TestSearchesAreBoundedByAddress(t *testing.T) {
 		}
 	}
 	for n := range 2 * maxAddresses {
-		d.searches.limit(from(t, fmt.Sprintf("10.0.%d.%d:1", n/256, n%256)))
+		d.searches.limit(sender(from(t, fmt.Sprintf("10.0.%d.%d:1", n/256, n%256))))
 	}
 	if len(d.searches.of) > maxAddresses {
 		t.Errorf("the searches of %d addresses are counted", len(d.searches.of))
@@ -180,7 +180,7 @@ func TestFewWaitForASearch(t *testing.T) {
 	}
 	d, refs = searching(t, 1)
 	u = urlBy(t, d, refs[0])
-	d.searches.limit(from(t, "192.0.2.1:1")).ReserveN(d.Now(), signerBurst)
+	d.searches.limit(sender(from(t, "192.0.2.1:1"))).ReserveN(d.Now(), signerBurst)
 	d.searches.turn <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
