@@ -53,10 +53,10 @@ func setup(t *testing.T) *node {
 	f := workertest.New(t)
 	ref := f.Ready()
 	box, err := f.Store.Sandbox(t.Context(), ref)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	n := &node{t: t, farm: f, box: box, agent: agenttest.StartPlain(t), served: map[string]*relay.Server{}}
 	caller := relay.NewIdentity(relay.IdentityConfig{Source: f.Store, Role: relay.Caller})
-	workertest.Must(t, caller.Refresh(t.Context()))
+	testbed.Must(t, caller.Refresh(t.Context()))
 	n.path = relay.NewPath(caller, f.Store.Workers)
 	t.Cleanup(n.path.Close)
 	return n
@@ -66,7 +66,7 @@ func setup(t *testing.T) *node {
 func (n *node) worker(id string, change func(*relay.ServerConfig, *relay.ServerDeps)) *relay.Server {
 	n.t.Helper()
 	own := relay.NewIdentity(relay.IdentityConfig{Source: n.farm.Store, Role: relay.Worker, Name: id})
-	workertest.Must(n.t, own.Refresh(n.t.Context()))
+	testbed.Must(n.t, own.Refresh(n.t.Context()))
 	agent := agenttest.Connect(n.t, n.agent.Server)
 	cfg := relay.ServerConfig{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}
 	deps := relay.ServerDeps{
@@ -90,16 +90,16 @@ func (n *node) worker(id string, change func(*relay.ServerConfig, *relay.ServerD
 	}
 	s := relay.NewServer(cfg, deps)
 	n.served[id] = s
-	workertest.Must(n.t, s.Start(n.t.Context()))
+	testbed.Must(n.t, s.Start(n.t.Context()))
 	n.t.Cleanup(s.Stop)
-	workertest.Must(n.t, n.farm.Store.Heartbeat(n.t.Context(), farm.Worker{ID: id, Node: workertest.Node, Live: s.Addr()}))
+	testbed.Must(n.t, n.farm.Store.Heartbeat(n.t.Context(), farm.Worker{ID: id, Node: workertest.Node, Live: s.Addr()}))
 	return s
 }
 
 func (n *node) start(command string) farm.Process {
 	n.t.Helper()
 	p, err := n.path.Agent(n.box).StartProcess(n.t.Context(), farm.NewID(farm.ProcessPrefix), farm.ProcessSpec{Command: command, Stdin: true, MaxProcesses: 10, MaxReaders: 100})
-	workertest.Must(n.t, err)
+	testbed.Must(n.t, err)
 	return p
 }
 
@@ -109,11 +109,11 @@ func admit(int) error { return nil }
 func read(t *testing.T, a relay.Agent, id string, from uint64, want string) (text string, next uint64) {
 	t.Helper()
 	out, err := a.ProcessOutput(t.Context(), id, "reader", from)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	defer out.Close()
 	for next = from; !strings.Contains(text, want); {
 		piece, err := out.Next(admit)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		text, next = text+string(piece.Data), piece.Seq+1
 	}
 	return text, next
@@ -130,11 +130,11 @@ func TestAnotherWorkerGoesOn(t *testing.T) {
 	write := func(text string) {
 		t.Helper()
 		_, err := a.WriteProcess(t.Context(), p.ID, strings.NewReader(text), false)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	write("one\n")
 	out, err := a.ProcessOutput(t.Context(), p.ID, "reader", 0)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	piece, err := out.Next(admit)
 	if err != nil || string(piece.Data) != "got one\n" {
 		t.Fatalf("%q, %v", piece.Data, err)
@@ -177,7 +177,7 @@ func TestTheFence(t *testing.T) {
 		testbed.Diff(t, name, c.want, code(c.change))
 	}
 	_, err := n.farm.Store.MoveSandbox(t.Context(), store.Move{Ref: n.box.Ref(), To: farm.SandboxClosing})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Diff(t, "closing", farm.CodeConflict, code(func(*farm.Sandbox) {}))
 }
 
@@ -200,7 +200,7 @@ func TestLimitsOfStreams(t *testing.T) {
 			})
 			a := n.path.Agent(n.box)
 			p, err := a.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), farm.ProcessSpec{Command: "sleep 100", MaxProcesses: 1, MaxReaders: 1000})
-			workertest.Must(t, err)
+			testbed.Must(t, err)
 			var open []*relay.Output
 			defer func() {
 				for _, out := range open {
@@ -232,7 +232,7 @@ func TestUseIsNoted(t *testing.T) {
 	n := setup(t)
 	idle := 4 // so use is noted every second
 	_, err := n.farm.Store.UpdateSandbox(t.Context(), n.box.Ref(), store.SandboxPatch{IdleSeconds: &idle})
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	n.worker("wrk_1", nil)
 	a := n.path.Agent(n.box)
 	if _, err := a.Processes(t.Context()); err != nil || n.uses.Load() != 0 {
@@ -241,11 +241,11 @@ func TestUseIsNoted(t *testing.T) {
 	p := n.start("read x; echo $x; sleep 100")
 	testbed.Until(t, "the start is noted", func() bool { return n.uses.Load() == 1 })
 	_, err = a.WriteProcess(t.Context(), p.ID, strings.NewReader("hello\n"), false)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	read(t, a, p.ID, 0, "hello\n")
 	testbed.Until(t, "bytes are noted", func() bool { return n.uses.Load() >= 2 })
 	out, err := a.ProcessOutput(t.Context(), p.ID, "idle", 2)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	defer out.Close()
 	before := int64(-1)
 	testbed.Until(t, "an idle stream is no use", func() bool { // nothing is noted for three times as long
@@ -265,7 +265,7 @@ func TestABodyIsSentOnce(t *testing.T) {
 	gone := n.worker("wrk_1", nil)
 	n.worker("wrk_2", nil)
 	_, err := n.path.Agent(n.box).Processes(t.Context()) // the list of workers is known
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	gone.Stop()
 	p := n.start("cat")
 	for range 5 {
@@ -289,9 +289,9 @@ func TestOnlyTheLivePartOfAnAgentIsReached(t *testing.T) {
 	n.worker("wrk_1", nil)
 	for _, path := range []string{"/v1/info", "/v1/executions", "/v1/live/../info", "/v1/files?path=", "/"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://agent"+path, http.NoBody)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		res, err := n.path.Sandbox(n.box).RoundTrip(req)
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s", path, res.Status)
@@ -311,7 +311,7 @@ func echo(t *testing.T) int {
 func (n *node) dial(port int) *relay.PortConn {
 	n.t.Helper()
 	c, err := n.path.Agent(n.box).DialPort(n.t.Context(), port)
-	workertest.Must(n.t, err)
+	testbed.Must(n.t, err)
 	n.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -348,7 +348,7 @@ func TestAPortWhenTheWorkerEnds(t *testing.T) {
 	for range 3 {
 		c = n.dial(port)
 		_, err := io.WriteString(c, "again")
-		workertest.Must(t, err)
+		testbed.Must(t, err)
 		got := make([]byte, 5)
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != "again" {
 			t.Errorf("%q, %v", got, err)
@@ -365,9 +365,9 @@ func TestAnAnswerWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	n := setup(t)
 	own := relay.NewIdentity(relay.IdentityConfig{Source: n.farm.Store, Role: relay.Worker, Name: "wrk_1"})
-	workertest.Must(t, own.Refresh(t.Context()))
+	testbed.Must(t, own.Refresh(t.Context()))
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", own.ServerTLS())
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	sent := make(chan int, 1)
 	go func() {
 		conn, err := listener.Accept()
@@ -382,7 +382,7 @@ func TestAnAnswerWithoutAnEnd(t *testing.T) {
 		sent <- total
 	}()
 	t.Cleanup(func() { _ = listener.Close() })
-	workertest.Must(t, n.farm.Store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Node: workertest.Node, Live: listener.Addr().String()}))
+	testbed.Must(t, n.farm.Store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Node: workertest.Node, Live: listener.Addr().String()}))
 	if _, err := n.path.Agent(n.box).DialPort(t.Context(), 1); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("%v", err)
 	}
@@ -398,14 +398,14 @@ func TestADialThatIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	port := echo(t)
 	c, err := n.path.Agent(n.box).DialPort(ctx, port)
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	cancel() // it bounds the dial only
 	_, err = io.WriteString(c, "x")
-	workertest.Must(t, err)
+	testbed.Must(t, err)
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		t.Error(err)
 	}
-	workertest.Must(t, c.Close())
+	testbed.Must(t, c.Close())
 	if _, err := n.path.Agent(n.box).DialPort(ctx, port); !errors.Is(err, context.Canceled) && farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("%v", err)
 	}
@@ -426,7 +426,7 @@ func TestPortsCountAsStreams(t *testing.T) {
 	if memory.Stats().Used == 0 {
 		t.Error("open streams are charged nothing")
 	}
-	workertest.Must(t, first.Close())
+	testbed.Must(t, first.Close())
 	testbed.Until(t, "there is room again", func() bool {
 		c, err := n.path.Agent(n.box).DialPort(t.Context(), port)
 		if err == nil {
