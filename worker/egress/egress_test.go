@@ -311,11 +311,7 @@ func TestBytesCountAcrossWorkers(t *testing.T) {
 	for i, c := range []*http.Client{first, second} {
 		n, err := w.get(t, c)
 		testbed.Require(t, n == part && err == nil, "%d bytes, %v", n, err)
-		for deadline := time.Now().Add(30 * time.Second); total() < int64(i+1)*part; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d bytes are counted", total())
-			}
-		}
+		testbed.Until(t, "the bytes are counted", func() bool { return total() >= int64(i+1)*part })
 	}
 	_, third := w.open(t, func(d *egress.Deps) { d.Limits = limits }) // a worker that is new
 	n, err := w.get(t, third)
