@@ -69,3 +69,16 @@ func TestHelpGroupsEveryVerb(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesOfOtherProgramsGetAServerVerb(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"start": `"up"`, "serve": `"up"`, "info": `"doctor" or "top"`, "webhook": `"config callback-secret"`, "config show": `"check"`,
+	} {
+		stderr := &testbed.Log{}
+		code := run(t.Context(), strings.Fields(text), verbs.Streams{In: strings.NewReader(""), Out: stderr, Err: stderr, Getenv: func(string) string { return "" }})
+		if code != verbs.ExitUsage || !strings.Contains(stderr.String(), "did you mean "+want+"? See ") {
+			t.Errorf("%s: exit code %d: %s, want %s offered", text, code, stderr.String(), want)
+		}
+	}
+}

@@ -78,8 +78,9 @@ func (load loader) withEngine(work func(cmd *cobra.Command, args []string, s *Se
 func upCommand(load loader, streams verbs.Streams, version string) *cobra.Command {
 	var down bool
 	c := &cobra.Command{
-		Use:   "up",
-		Short: "Run a whole farm in one process",
+		Use:        "up",
+		SuggestFor: []string{"start", "serve"},
+		Short:      "Run a whole farm in one process",
 		Long: `Runs a whole farm in one process: the API, a worker for the local Docker engine, the scheduler, an S3 service that stores
 files in the data directory, and its own redis-server.
 
@@ -185,7 +186,7 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			return err
 		},
 	}, &cobra.Command{
-		Use: "callback-secret [TENANT]", Short: "Print the key that signs the callbacks of a tenant (default: tenant \"default\")", Args: cobra.MaximumNArgs(1),
+		Use: "callback-secret [TENANT]", SuggestFor: []string{"webhook"}, Short: "Print the key that signs the callbacks of a tenant (default: tenant \"default\")", Args: cobra.MaximumNArgs(1),
 		RunE: load.run(func(_ *cobra.Command, args []string, s *Settings) error {
 			tenant := "default"
 			if len(args) == 1 {
@@ -199,7 +200,7 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			return err
 		}),
 	}, &cobra.Command{
-		Use: "check", Short: "Check the settings and report every problem", Args: cobra.NoArgs,
+		Use: "check", SuggestFor: []string{"config show"}, Short: "Check the settings and report every problem", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if _, err := load(); err != nil {
 				return err

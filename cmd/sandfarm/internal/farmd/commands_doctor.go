@@ -24,7 +24,7 @@ const farmTimeout = 10 * time.Second
 
 func doctorCommand(load loader, connect verbs.Connect, streams verbs.Streams) *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", SuggestFor: []string{"status"},
+		Use: "doctor", SuggestFor: []string{"status", "info"},
 		Short: "Check everything that a farm needs, and say what to do about each problem",
 		Long: `Checks two things. First the farm that the other commands talk to, at --url or SANDFARM_URL, or else at api.listen of the settings:
 whether it answers, works and accepts the key. Then this machine, with the settings of this folder: whether a farm can run

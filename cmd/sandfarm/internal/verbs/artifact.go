@@ -71,7 +71,7 @@ func (a *app) artifactGet() *cobra.Command {
 	var link bool
 	var output string
 	c := a.verb(&cobra.Command{
-		Use: "get ID [DEST|-]", Short: "Download an artifact",
+		Use: "get ID [DEST|-]", SuggestFor: []string{"artifact download"}, Short: "Download an artifact",
 		Long: `Download an artifact to DEST (a file or an existing directory), to stdout (-), or into the current directory. An existing
 file with other content is not overwritten: the new one is called name-1.`,
 		Example: `  sandfarm artifact get art_…

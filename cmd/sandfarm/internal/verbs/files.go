@@ -89,7 +89,7 @@ func (a *app) filesCat() *cobra.Command {
 
 func (a *app) filesGet() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "get ID PATH [DEST|-]", Short: "Copy a file out of a sandbox",
+		Use: "get ID PATH [DEST|-]", SuggestFor: []string{"files download"}, Short: "Copy a file out of a sandbox",
 		Long: `Copy a file out of a sandbox, to DEST (a file or an existing directory), to stdout (-), or into the current directory. An
 existing file with other content is not overwritten: the new one is called name-1.`,
 		Example: `  sandfarm files get sbx_… results/plot.png
@@ -149,7 +149,7 @@ func (a *app) copyOut(c *client.Client, dest string, own fileName, open func() (
 
 func (a *app) filesPut() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "put ID SRC|- [PATH]", Short: "Copy a file or a directory into a sandbox",
+		Use: "put ID SRC|- [PATH]", SuggestFor: []string{"files upload"}, Short: "Copy a file or a directory into a sandbox",
 		Long: `Copy a file, stdin (-), or a directory with its contents into a sandbox, to PATH or under its own name. A PATH that ends
 in a slash is a directory. Links in a directory are neither followed nor copied.`,
 		Example: `  sandfarm files put sbx_… data.csv

@@ -114,7 +114,7 @@ func phase(ms float64) string {
 
 func (a *app) jobGet() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "get ID", Aliases: []string{"show"}, Short: "Show a job and its result",
+		Use: "get ID", Aliases: []string{"show"}, SuggestFor: []string{"job status"}, Short: "Show a job and its result",
 		Long: `Show a job: what it was asked to do, how it ended, and its result. WAITED is the time in the queue, and TOOK that from then to the
 end: beside the time in the sandbox the start of the sandbox or kernel, and the storing of files.`,
 		Example:           "  sandfarm job get job_…",
@@ -232,7 +232,7 @@ func artifactNames(artifacts []wire.Artifact) string {
 func (a *app) jobEvents() *cobra.Command {
 	var after string
 	c := a.verb(&cobra.Command{
-		Use: "events ID", Short: "Print the output of a job until it ends", SuggestFor: []string{"logs"},
+		Use: "events ID", Short: "Print the output of a job until it ends", SuggestFor: []string{"logs", "sandbox logs"},
 		Long: `Print the output of a job from its start until it ends. This works for running and for finished jobs. With --json each
 event is one line of JSON.`,
 		Example: `  sandfarm job events job_…
@@ -314,7 +314,7 @@ func (a *app) jobWait() *cobra.Command {
 
 func (a *app) jobCancel() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "cancel ID…", Short: "Cancel jobs, queued or running", SuggestFor: []string{"stop"}, Example: "  sandfarm job cancel job_…",
+		Use: "cancel ID…", Short: "Cancel jobs, queued or running", SuggestFor: []string{"stop", "job kill"}, Example: "  sandfarm job cancel job_…",
 		ValidArgsFunction: a.every(a.openJobIDs),
 	}, argCount(1, -1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error

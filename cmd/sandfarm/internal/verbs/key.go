@@ -139,7 +139,7 @@ func (a *app) keyLs() *cobra.Command {
 	var tenant string
 	var limit int
 	c := a.verb(&cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the API keys, newest first",
+		Use: "ls", Aliases: []string{"list"}, SuggestFor: []string{"key show"}, Short: "List the API keys, newest first",
 		Long:              "Lists the API keys: also those that have expired, for a week, and those of the farm's settings. The keys themselves are not shown.",
 		Example:           "  sandfarm key ls\n  sandfarm key ls --tenant team-blue --json",
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -170,7 +170,7 @@ func (a *app) keyLs() *cobra.Command {
 
 func (a *app) keyRevoke() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "revoke ID…", Aliases: []string{"rm"}, Short: "Revoke API keys",
+		Use: "revoke ID…", Aliases: []string{"rm"}, SuggestFor: []string{"key delete", "tenant rm"}, Short: "Revoke API keys",
 		Long: `Revokes API keys. Requests in progress with them end within five seconds; jobs that they started continue. When no key is left
 that can make others (scope admin), new ones are made on the farm's host: key create --local --tenant NAME --scope admin --scope run.
 A farm without any key is open to everyone on its machine after a restart, unless api.require_keys (SANDFARM_API_REQUIRE_KEYS) is set.`,

@@ -80,12 +80,13 @@ func named(cmd *cobra.Command, c *client.Client, args []string, err error) error
 const maxSuggestions = 3
 
 // suggestions are the commands that somebody may mean by an unknown name below c, the first of args, as they are called below c: those that have
-// it in SuggestFor, else those deeper down that have the name, else those here whose names are close. The id of a sandbox or a job as the
+// it in SuggestFor, with the name of c before it (as of "files upload") wherever they are, else those deeper down that have the name, else those here
+// whose names are close. The id of a sandbox or a job as the
 // next argument narrows them; in the place of the name it means the command that shows it.
 func suggestions(c *cobra.Command, args []string) []string {
 	name := args[0]
-	if name == "version" && c.Version != "" {
-		return []string{"--version"}
+	if flag := map[string]string{"version": "--version", "login": "--key"}[name]; flag != "" && !c.HasParent() {
+		return []string{flag}
 	}
 	if idForm.MatchString(name) {
 		for _, sub := range c.Commands() {
@@ -95,24 +96,24 @@ func suggestions(c *cobra.Command, args []string) []string {
 		}
 	}
 	var meant, named []string
-	var walk func(within *cobra.Command, path string)
-	walk = func(within *cobra.Command, path string) {
-		for _, sub := range within.Commands() {
+	within := strings.TrimPrefix(c.CommandPath()+" "+name, c.Root().Name()+" ")
+	var walk func(*cobra.Command)
+	walk = func(group *cobra.Command) {
+		for _, sub := range group.Commands() {
 			if !sub.IsAvailableCommand() {
 				continue
 			}
-			for _, one := range sub.SuggestFor {
-				if one == name {
-					meant = append(meant, path+sub.Name())
-				}
+			path, below := strings.CutPrefix(sub.CommandPath(), c.CommandPath()+" ")
+			if slices.Contains(sub.SuggestFor, within) || below && slices.Contains(sub.SuggestFor, name) {
+				meant = append(meant, path)
 			}
-			if sub.Name() == name || sub.HasAlias(name) {
-				named = append(named, path+sub.Name())
+			if below && (sub.Name() == name || sub.HasAlias(name)) {
+				named = append(named, path)
 			}
-			walk(sub, path+sub.Name()+" ")
+			walk(sub)
 		}
 	}
-	walk(c, "")
+	walk(c.Root())
 	found := meant
 	if len(found) == 0 {
 		found = named

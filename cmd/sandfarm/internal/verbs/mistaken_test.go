@@ -88,6 +88,25 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		{`"keep"`, []string{"sandbox", "extend", someSandbox}},
 		{`"create"`, []string{"sandbox", "craete"}},
 		{`"key create" or "sandbox create"`, []string{"create"}},
+		{`"get"`, []string{"artifact", "download", "art_1"}},
+		{`"put"`, []string{"files", "upload", someSandbox, "a"}},
+		{`"get"`, []string{"files", "download", someSandbox, "a"}},
+		{`"cancel"`, []string{"job", "kill", someJob}},
+		{`"get"`, []string{"job", "status", someJob}},
+		{`"revoke"`, []string{"key", "delete", "key_1"}},
+		{`"ls"`, []string{"key", "show", "key_1"}},
+		{`"set"`, []string{"tenant", "create", "a"}},
+		{`"show"`, []string{"tenant", "get", "a"}},
+		{`"sandfarm key revoke"`, []string{"tenant", "rm", "a"}}, // a tenant is what its keys name
+		{`"create"`, []string{"sandbox", "new"}},
+		{`"get"`, []string{"sandbox", "show", someSandbox}},
+		{`"sandfarm run"`, []string{"sandbox", "run", "a.py"}},
+		{`"sandfarm attach" or "sandfarm job events"`, []string{"sandbox", "logs", someSandbox}},
+		{`"sandfarm ssh"`, []string{"sandbox", "ssh", someSandbox}},
+		{`"--key"`, []string{"login"}},
+		{`"top"`, []string{"info"}},
+		{`"run"`, []string{"python", "a.py"}},
+		{`"tenant set" or "usage"`, []string{"quota"}},
 	} {
 		want, args := test.want, test.args
 		got := newFarm(t).sandfarm(t.Context(), "", args...)
@@ -130,7 +149,7 @@ func TestUnknownCommandsAreErrorsWithEveryFlag(t *testing.T) {
 
 func TestNamesThatAreFarGetNoSuggestion(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"foo", "lst", "sbx", "push", "pull", "python", "login"} {
+	for _, name := range []string{"foo", "lst", "sbx", "push", "pull", "perl", "logout"} {
 		if got := newFarm(t).sandfarm(t.Context(), "", name); got.code != verbs.ExitUsage || strings.Contains(got.stderr, "did you mean") {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -26,7 +26,7 @@ var defaultSize = wire.TerminalSize{Cols: 80, Rows: 24}
 
 func (a *app) ssh() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "ssh ID", Short: "Open a shell in a sandbox", SuggestFor: []string{"shell"},
+		Use: "ssh ID", Short: "Open a shell in a sandbox", SuggestFor: []string{"shell", "sandbox ssh"},
 		Long: `Open a login shell in a sandbox, on a terminal of its own unless the input is a file or a pipe. The exit code is that of
 the shell.
 
@@ -54,7 +54,7 @@ func sshArgs(cmd *cobra.Command, args []string) error {
 
 func (a *app) attach() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "attach ID PROCESS", Short: "Attach to a process of a sandbox", SuggestFor: []string{"logs"},
+		Use: "attach ID PROCESS", Short: "Attach to a process of a sandbox", SuggestFor: []string{"logs", "sandbox logs"},
 		Long: `Show the output of a process, from the first byte that is kept, and pass the input on to it. The exit code is that of
 the process. Ctrl-C leaves it and lets it run on; on a terminal Ctrl-C is typed to the process, and ~. at the start of a line
 leaves.`,

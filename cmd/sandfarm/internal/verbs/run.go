@@ -35,8 +35,9 @@ type runFlags struct {
 func (a *app) run() *cobra.Command {
 	var f runFlags
 	c := a.verb(&cobra.Command{
-		Use:   "run FILE|-",
-		Short: "Run a file in a sandbox and save the files that it creates",
+		Use:        "run FILE|-",
+		SuggestFor: []string{"sandbox run", "python"},
+		Short:      "Run a file in a sandbox and save the files that it creates",
 		Long: `Run a file (or stdin, for -) in a new sandbox that is closed afterwards, or in an existing one (--sandbox).
 The code gets no input; a command gets it by sandfarm exec -i.
 

@@ -37,7 +37,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 	var env, labels, packages []string
 	var noWait bool
 	c := a.verb(&cobra.Command{
-		Use: "create", Short: "Create a sandbox and print its id",
+		Use: "create", SuggestFor: []string{"sandbox new"}, Short: "Create a sandbox and print its id",
 		Long: `Create a sandbox, wait until it is ready, and print its id on stdout. If a --package cannot be installed, the exit code is 1;
 the sandbox is there all the same.`,
 		Example: `  sandfarm sandbox create
@@ -162,7 +162,7 @@ func ends(s wire.Sandbox, now time.Time) string {
 
 func (a *app) sandboxGet() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "get ID", Short: "Show a sandbox", Example: "  sandfarm sandbox get sbx_…",
+		Use: "get ID", SuggestFor: []string{"sandbox show"}, Short: "Show a sandbox", Example: "  sandfarm sandbox get sbx_…",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		s, err := c.Sandbox(ctx, args[0])

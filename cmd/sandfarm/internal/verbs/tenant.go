@@ -132,7 +132,7 @@ func quotaFlags(flags *pflag.FlagSet) func() wire.TenantChange {
 func (a *app) tenantSet() *cobra.Command {
 	var given func() wire.TenantChange
 	c := a.verb(&cobra.Command{
-		Use: "set NAME", Short: "Set quotas, runtimes and hosts of a tenant",
+		Use: "set NAME", SuggestFor: []string{"tenant create", "quota"}, Short: "Set quotas, runtimes and hosts of a tenant",
 		Long: `Set quotas of a tenant, which need not exist before. Quotas without a flag stay as they are. -1 means no bound, 0 none at all,
 default the farm's default. A quota may be below what is used: nothing is ended, but new work is refused or waits. --runtimes names
 the OCI runtimes that the tenant's sandboxes may have; the first one is used where a request names none. --allow-hosts narrows what
@@ -163,7 +163,7 @@ egress.allow of the farm lets its sandboxes reach; sandboxes that run lose the o
 
 func (a *app) tenantShow() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "show NAME", Short: "Show the quotas of a tenant and what is used of them", Example: "  sandfarm tenant show acme",
+		Use: "show NAME", SuggestFor: []string{"tenant get"}, Short: "Show the quotas of a tenant and what is used of them", Example: "  sandfarm tenant show acme",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(1, 1, "the tenant's name"), func(ctx context.Context, c *client.Client, args []string) error {
 		found, err := c.Tenant(ctx, args[0])
@@ -248,7 +248,7 @@ func (a *app) usage() *cobra.Command {
 	var tenant string
 	var days int
 	c := a.verb(&cobra.Command{
-		Use: "usage", Short: "Show your quotas and what you have used",
+		Use: "usage", SuggestFor: []string{"quota"}, Short: "Show your quotas and what you have used",
 		Long: `Show what is used of each quota now, and what was used on each of the last days (UTC): CPU time by the engine's counters, GiB of
 memory times seconds, GPU time for each device, and GiB of artifacts times seconds.`,
 		Example: `  sandfarm usage

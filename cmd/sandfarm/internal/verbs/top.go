@@ -33,7 +33,7 @@ func (a *app) top() *cobra.Command {
 	var every time.Duration
 	var once bool
 	c := a.verb(&cobra.Command{
-		Use: "top", Short: "Watch the workers and queues of the farm", SuggestFor: []string{"status"},
+		Use: "top", Short: "Watch the workers and queues of the farm", SuggestFor: []string{"status", "info"},
 		Long: `Shows the queues and workers of the farm and, to keys with the scope admin, the jobs of the last hour. It refreshes every
 two seconds, until you press q or Ctrl-C. If the output is not a terminal, or with --once, it prints one page as plain text.
 RESERVED is what the sandboxes of a worker may use together, of what it gives to sandboxes: with worker.memory_overcommit or
