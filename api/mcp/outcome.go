@@ -60,8 +60,11 @@ func outcomeOf(j *wire.Job) *runOutcome {
 	}
 }
 
-// installRoute matches farm.InstallRoute.
-var installRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/packages`)
+// Routes that are tools here: farm.InstallRoute, and what makes a kernel use another version of a package.
+var (
+	installRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/packages`)
+	restartRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/restart`)
+)
 
 // asTools names what the tools can do, in notes of the farm: tools in place of routes and verbs. What no tool can do is left out.
 func asTools(notes []string) []string {
@@ -71,7 +74,7 @@ func asTools(notes []string) []string {
 	)
 	named := make([]string, len(notes))
 	for i, note := range notes {
-		named[i] = installRoute.ReplaceAllString(words.Replace(note), "install_packages_in_sandbox")
+		named[i] = restartRoute.ReplaceAllString(installRoute.ReplaceAllString(words.Replace(note), "install_packages_in_sandbox"), "restart_kernel")
 	}
 	return named
 }
@@ -207,7 +210,11 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 		c.tellError(b, out.err)
 	}
 	for _, one := range out.installed {
-		fmt.Fprintf(b, "package %s %s: %s %s\n", one.Name, one.Version, one.Status, one.Message)
+		fmt.Fprintf(b, "package %s: %s", strings.TrimSpace(one.Name+" "+one.Version), one.Status)
+		if one.Message != "" {
+			fmt.Fprintf(b, ": %s", one.Message)
+		}
+		b.WriteByte('\n')
 	}
 	if out.restarted && (out.err == nil || !strings.Contains(out.err.Value, "variables are gone")) {
 		b.WriteString("The kernel was restarted: variables and imports of earlier calls are gone, files are still there.\n")

@@ -95,14 +95,14 @@ func TestNotesNameTools(t *testing.T) {
 	const install = "It is missing: install it (POST /v1/sandboxes/sbx_1/packages)"
 	notes := []string{
 		install + farm.OrAutoInstall + ".", "Not there (POST /v1/sandboxes/sbx_1/packages with manager npm).", "The code sees: " + farm.SendFile + "upload it first " + farm.UploadWays + ".",
-		"No input." + farm.AskElsewhere, "Start fewer" + farm.MorePIDs + ".", "Add a host" + farm.AllowLater + "; no.", farm.AllowMore,
+		"No input." + farm.AskElsewhere, "Start fewer" + farm.MorePIDs + ".", "Add a host" + farm.AllowLater + "; no.", farm.AllowMore, "Restart it (POST /v1/sandboxes/sbx_1/restart).",
 	}
 	want := []string{
 		"It is missing: install it (install_packages_in_sandbox), or run with auto_install.", "Not there (install_packages_in_sandbox with manager npm).", "The code sees: upload it first (upload_file_to_sandbox).",
-		"No input.", "Start fewer.", "Add a host (create_sandbox); no.", "Create a sandbox with other allow_hosts for another host.",
+		"No input.", "Start fewer.", "Add a host (create_sandbox); no.", "Create a sandbox with other allow_hosts for another host.", "Restart it (restart_kernel).",
 	}
-	b := setup(t, withArtifacts(wire.ExecuteResult{Notes: notes}))
-	if text := textOf(python(b, nil)); !strings.Contains(text, "\nnote: "+strings.Join(want, "\nnote: ")+"\n") {
+	b := setup(t, withArtifacts(wire.ExecuteResult{Notes: notes, Installed: []wire.InstalledOne{{Name: "a", Version: "1", Status: "installed"}, {Name: "b", Status: "failed", Message: "b was not found."}}}))
+	if text := textOf(python(b, nil)); !strings.Contains(text, "\npackage a 1: installed\npackage b: failed: b was not found.\nnote: "+strings.Join(want, "\nnote: ")+"\n") {
 		t.Errorf("the text is\n%s", text)
 	}
 	b = setup(t, &fakeFarm{CommandFunc: func(context.Context, string, wire.CommandRequest, time.Duration) (wire.Job, error) {
