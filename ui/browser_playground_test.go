@@ -148,7 +148,7 @@ func TestASmallTenantRunsCode(t *testing.T) {
 	p.shot("options")
 	p.fill(".write textarea", "b'x' * 2**30")
 	p.click("#run")
-	p.sees("or create a sandbox with more memory (Options of the playground, or New sandbox).")
+	p.sees("or run it with more memory (Options of the playground, or New sandbox).")
 	p.until(`location.hash.startsWith("#/run/job_")`)
 	p.fill(memory, "1")
 	p.click("#run")

@@ -216,6 +216,13 @@ func hints(r *farm.Result, request *farm.Request, sandbox *farm.Sandbox, allowli
 	return notes
 }
 
+// endedWithRun words an error of memory for a run: its sandbox and its kernel are gone.
+func endedWithRun(r *farm.ExecuteResult) {
+	if r != nil && r.Error != nil && r.Error.Name == farm.ErrorOutOfMemory {
+		r.Error.Value, _, _ = strings.Cut(strings.Replace(r.Error.Value, farm.MoreMemory, "run it with more memory_mb", 1), " A new kernel has been started")
+	}
+}
+
 // failedCommand is the last command of a result, if it has failed; else an empty one.
 func failedCommand(r *farm.Result) farm.CommandOutcome {
 	if r.Command != nil {

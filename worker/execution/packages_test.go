@@ -305,6 +305,18 @@ func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
 	}
 }
 
+func TestMemoryOfARunNamesNoSandbox(t *testing.T) {
+	t.Parallel()
+	r := &farm.ExecuteResult{Error: &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: "Use less, or " + farm.MoreMemory + ". A new kernel has been started; variables are gone."}}
+	endedWithRun(r)
+	testbed.Diff(t, "error", "Use less, or run it with more memory_mb.", r.Error.Value)
+	other := &farm.ExecuteResult{Error: &farm.CodeError{Name: "ValueError", Value: farm.MoreMemory}}
+	endedWithRun(other)
+	testbed.Diff(t, "error of the code", farm.MoreMemory, other.Error.Value)
+	endedWithRun(&farm.ExecuteResult{})
+	endedWithRun(nil)
+}
+
 func TestRunAddsTheNoteOfAMissingModule(t *testing.T) {
 	t.Parallel()
 	k := setupTakeovers(t, 0, 0)

@@ -135,6 +135,9 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	v.Events = e.collect.take()
 	v.Result = e.collect.result()
+	if sandbox.OneShot {
+		endedWithRun(v.Result.Execute)
+	}
 	var denied []farm.EgressEntry
 	if sandbox.Spec.Network == farm.NetworkAllowlist && x.deps.Denied != nil {
 		denied = x.deps.Denied(ctx, sandbox.Ref(), started)

@@ -256,10 +256,6 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 		if ok {
 			result.Notes = slices.DeleteFunc(result.Notes, notedLack.MatchString)
 		}
-		if e := result.Error; e != nil && e.Name == farm.ErrorOutOfMemory && f.sandbox == "" { // whose sandbox and kernel are gone
-			text, _, _ := strings.Cut(strings.Replace(e.Value, farm.MoreMemory, "run it with more --memory", 1), " A new kernel has been started")
-			result.Error = &wire.CodeError{Name: e.Name, Value: text, Traceback: e.Traceback}
-		}
 		for i, one := range result.Notes { // a run installs packages itself
 			result.Notes[i] = strings.ReplaceAll(one, strings.Replace(farm.InstallRoute, "{id}", f.sandbox, 1), "packages")
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -66,7 +65,7 @@ func TestRunExitCodes(t *testing.T) {
 		"Exit256IsNot0": {"completed", &wire.ExecuteResult{ExitCode: 256}, 1, ""},
 		"Raised":        {"completed", &wire.ExecuteResult{ExitCode: 1, Error: raised}, 1, "Traceback (most recent call last)\nValueError: no\n"},
 		"Killed":        {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "over 64 MiB"}}, 137, "OutOfMemory: over 64 MiB\n"},
-		"OutOfMemory":   {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "Use less, or " + farm.MoreMemory + ". A new kernel has been started; variables are gone."}}, 137, "OutOfMemory: Use less, or run it with more --memory.\n"}, // there is no sandbox left
+		"OutOfMemory":   {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "Use less, or run it with more memory_mb."}}, 137, "OutOfMemory: Use less, or run it with more --memory.\n"},
 		"TimedOut":      {"timed_out", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 124, "sandfarm: The job is timed_out.\n"},
 		"Interrupted":   {"completed", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 1, "Traceback\nKeyboardInterrupt\n"},
 		"FarmFailed":    {"failed", nil, 1, "sandfarm: The job is failed.\n"},
