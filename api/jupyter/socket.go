@@ -194,7 +194,7 @@ func (at *socket) read(conn context.Context, to *session) error {
 		kind, from, err := at.conn.Reader(conn)
 		var raw []byte
 		if err == nil {
-			from = rest.Paced(at.ctx, from, at.stall, func() { at.finish(errLate) })
+			from = rest.Paced(at.ctx, from, at.stall, func() { at.finish(errLate) }) //nolint:contextcheck // conn is for the connection, at.ctx knows who pays
 			raw, err = budget.ReadAll(ctx, from, -1, MaxMessageBytes) //nolint:contextcheck // conn is for the connection, which outlives the work
 		}
 		at.reading.Store(false)

@@ -58,7 +58,7 @@ func (s *WebSocket) Read(ctx context.Context, limit int64, stall time.Duration) 
 	if err != nil {
 		return 0, nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(Paced(s.under.ctx, from, stall, func() { _ = s.CloseNow() }), limit))
+	data, err := io.ReadAll(io.LimitReader(Paced(s.under.ctx, from, stall, func() { _ = s.CloseNow() }), limit)) //nolint:contextcheck // that of the request knows who pays
 	return kind, data, err
 }
 
