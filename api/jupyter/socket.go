@@ -195,7 +195,7 @@ func (at *socket) read(conn context.Context, to *session) error {
 		var raw []byte
 		if err == nil {
 			from = rest.Paced(at.ctx, from, at.stall, func() { at.finish(errLate) }) //nolint:contextcheck // conn is for the connection, at.ctx knows who pays
-			raw, err = budget.ReadAll(ctx, from, -1, MaxMessageBytes) //nolint:contextcheck // conn is for the connection, which outlives the work
+			raw, err = budget.ReadAll(ctx, from, -1, MaxMessageBytes)                //nolint:contextcheck // conn is for the connection, which outlives the work
 		}
 		at.reading.Store(false)
 		switch {
