@@ -56,6 +56,15 @@ func seconds(flag, text string) (*int, error) {
 	return new(int(math.Ceil(n))), nil
 }
 
+// ttl parses --ttl. A number without a unit is one of seconds, which is said where minutes may be meant.
+func (a *app) ttl(text string) (*int, error) {
+	n, err := seconds("ttl", text)
+	if _, bare := strconv.Atoi(text); bare == nil && n != nil && *n > 0 && *n < 60 {
+		fmt.Fprintf(a.Err, "sandfarm: --ttl %[1]s is %[1]s seconds; %[1]s minutes are --ttl %[1]sm\n", text)
+	}
+	return n, err
+}
+
 // megabytes parses an amount in MiB: "512", "512m", "2g".
 func megabytes(flag, text string) (*int, error) {
 	if text == "" {
