@@ -230,6 +230,7 @@ func TestAMissingModuleIsInstalled(t *testing.T) {
 	p.fill(".next textarea", "import nosuchmodule")
 	p.click("#run")
 	p.sees("Install nosuchmodule and run again")
+	p.sees("most often of the same name (Packages of the sandbox).")
 	p.click("#install")
 	p.until(`document.querySelectorAll(".cell:not(.next)").length === 2 && document.querySelectorAll(".cell .exception").length === 2 && document.querySelectorAll("#install").length === 1`)
 }
