@@ -379,14 +379,11 @@ func (c *counted) Write(b []byte) (n int, err error) {
 
 // ReadFrom implements io.ReaderFrom: the kernel sends files by itself.
 func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
-	if !c.header.Serving() {
-		return c.TCPConn.ReadFrom(r)
-	}
 	from, bounded := r.(*io.LimitedReader)
 	if !bounded {
 		from = &io.LimitedReader{R: r, N: math.MaxInt64}
 	}
-	if _, file := from.R.(*os.File); !file { // it may be slow, and the client's time runs in Write only
+	if _, file := from.R.(*os.File); !file || !c.header.Serving() { // what is no file may be slow, and the client's time runs in Write only
 		return io.Copy(struct{ io.Writer }{c}, r)
 	}
 	for from.N > 0 {
@@ -403,6 +400,9 @@ func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	return n, nil
 }
+
+// WriteTo implements io.WriterTo, by Read: that of TCPConn would move bytes that nobody pays.
+func (c *counted) WriteTo(w io.Writer) (n int64, err error) { return io.Copy(w, struct{ io.Reader }{c}) }
 
 // limit sets the deadline for a chunk, unless there is another one, and notes that the connection waits for its client. The returned function takes
 // both back.

@@ -322,8 +322,8 @@ func TestBytesOfKnownCallers(t *testing.T) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			testbed.Check(t, err == nil, "hijack: %v", err)
 			began <- struct{}{}
-			_, _ = io.CopyN(io.Discard, conn, moved)
-			_, _ = io.WriteString(conn, text)
+			_, _ = io.Copy(io.Discard, conn) // as a proxy does, by WriteTo and ReadFrom
+			_, _ = io.Copy(conn, struct{ io.Reader }{strings.NewReader(text)})
 			_ = conn.Close()
 			close(ended)
 		}
@@ -345,6 +345,7 @@ func TestBytesOfKnownCallers(t *testing.T) {
 	c.send("/hijacked")
 	<-began
 	_, _ = io.WriteString(c.conn, text)
+	testbed.Must(t, c.conn.(*net.TCPConn).CloseWrite())
 	<-ended
 	took := burst - int(left.Tokens())
 	testbed.Check(t, took >= 4*moved && took < 4*moved+4<<10, "%d bytes were taken, want 4 of %d and some of headers", took, moved)
