@@ -402,7 +402,9 @@ func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
 }
 
 // WriteTo implements io.WriterTo, by Read: that of TCPConn would move bytes that nobody pays.
-func (c *counted) WriteTo(w io.Writer) (n int64, err error) { return io.Copy(w, struct{ io.Reader }{c}) }
+func (c *counted) WriteTo(w io.Writer) (n int64, err error) {
+	return io.Copy(w, struct{ io.Reader }{c})
+}
 
 // limit sets the deadline for a chunk, unless there is another one, and notes that the connection waits for its client. The returned function takes
 // both back.

@@ -162,8 +162,7 @@ const (
 	// smallRead is a read size below which more small writes are likely to follow.
 	smallRead = 4 << 10
 	// minPause lets them accumulate: a writer is several times faster while its reader is not waiting. The pause doubles up to maxPause while each
-	// finds more, since each piece costs the agent, the worker and the API server a turn. A pause that finds nothing halves it, so that a program
-	// that answers requests answers soon.
+	// finds more, since each piece costs the agent, the worker and the API server a turn; one that finds nothing halves it.
 	minPause, maxPause = time.Millisecond, 16 * time.Millisecond
 )
 
@@ -176,8 +175,8 @@ type Pump struct {
 	kind    agent.FrameType
 	log     *execution.Log
 	buffers *sync.Pool
-	tee     func([]byte) // also gets the logged data
-	prompt  bool         // it reads without pauses: somebody waits for the echo of a key
+	tee     func([]byte)  // also gets the logged data
+	longest time.Duration // pause; 0: it reads without pauses
 
 	mu       sync.Mutex // held from a read to its place in the log
 	finished bool
@@ -195,13 +194,13 @@ func newBufferPool() *sync.Pool {
 
 // Pump copies a pipe into a log as frames of a kind. It takes over fd, the read end. tee, when not nil, gets the same data.
 func (r *Reaper) Pump(fd int, kind agent.FrameType, log *execution.Log, tee func([]byte)) *Pump {
-	return r.pump(fd, kind, log, tee, false)
+	return r.pump(fd, kind, log, tee, maxPause)
 }
 
-func (r *Reaper) pump(fd int, kind agent.FrameType, log *execution.Log, tee func([]byte), prompt bool) *Pump {
+func (r *Reaper) pump(fd int, kind agent.FrameType, log *execution.Log, tee func([]byte), longest time.Duration) *Pump {
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeBytes) //nolint:gosec // a descriptor is small
 	_ = unix.SetNonblock(fd, true)
-	p := &Pump{fd: fd, kind: kind, log: log, buffers: r.buffers, tee: tee, prompt: prompt, done: make(chan struct{}), ended: make(chan struct{})}
+	p := &Pump{fd: fd, kind: kind, log: log, buffers: r.buffers, tee: tee, longest: longest, done: make(chan struct{}), ended: make(chan struct{})}
 	if err := p.open(); err != nil { // without a descriptor
 		_ = unix.Close(fd)
 		close(p.ended)
@@ -320,7 +319,7 @@ func (p *Pump) run() {
 	defer p.buffers.Put(buf)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	done, armed, pause := p.done, false, minPause/2
+	done, armed, pause, paused := p.done, false, minPause, false
 	for {
 		var n int
 		var err error
@@ -342,8 +341,8 @@ func (p *Pump) run() {
 		if closed != nil || err != nil || n == 0 {
 			return
 		}
-		pause = nextPause(pause, waited, n == len(*buf))
-		if n < smallRead && !p.prompt {
+		pause = p.next(pause, paused, waited, n == len(*buf))
+		if paused = n < smallRead && p.longest > 0; paused {
 			timer.Reset(pause)
 			select {
 			case <-timer.C:
@@ -354,15 +353,17 @@ func (p *Pump) run() {
 	}
 }
 
-// nextPause is the pause after a small read, from the one before it. waited says that the pipe was empty, full that the read filled its buffer: then
-// the pipe may be full, and its writer waits.
-func nextPause(pause time.Duration, waited, full bool) time.Duration {
+// next is the pause after a small read, from the last one. paused says that it came just before the read, waited that the pipe was empty, full that
+// the read filled its buffer: then the pipe may be full, and its writer waits.
+func (p *Pump) next(pause time.Duration, paused, waited, full bool) time.Duration {
 	switch {
 	case full:
 		return minPause
 	case waited:
 		return max(pause/2, minPause)
+	case paused:
+		return min(2*pause, p.longest)
 	default:
-		return min(2*pause, maxPause)
+		return pause
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -43,21 +44,31 @@ func TestWritersAreBounded(t *testing.T) {
 	}
 }
 
-// A writer that goes on is read ever more seldom, down to one read in maxPause; one that answers is read soon.
+// A writer that goes on is read ever more seldom, down to one read in maxPause; one that may be asked is read soon.
 func TestPausesGrowWhileAWriterGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		pause        time.Duration
-		waited, full bool
-		want         time.Duration
+		pause, longest       time.Duration
+		paused, waited, full bool
+		want                 time.Duration
 	}{
-		{minPause, false, false, 2 * minPause},
-		{maxPause / 2, false, false, maxPause},
-		{maxPause, false, false, maxPause},
-		{maxPause, true, false, maxPause / 2},
-		{minPause, true, false, minPause},
-		{maxPause, false, true, minPause},
+		{minPause, maxPause, true, false, false, 2 * minPause},
+		{maxPause / 2, maxPause, true, false, false, maxPause},
+		{maxPause, maxPause, true, false, false, maxPause},
+		{minPause, minPause, true, false, false, minPause},
+		{2 * minPause, maxPause, false, false, false, 2 * minPause},
+		{maxPause, maxPause, true, true, false, maxPause / 2},
+		{minPause, maxPause, true, true, false, minPause},
+		{maxPause, maxPause, true, false, true, minPause},
 	} {
-		testbed.Diff(t, fmt.Sprintf("the pause after %+v", c), c.want, nextPause(c.pause, c.waited, c.full))
+		p := Pump{longest: c.longest}
+		testbed.Diff(t, fmt.Sprintf("the pause after %+v", c), c.want, p.next(c.pause, c.paused, c.waited, c.full))
+	}
+	r := NewReaper(false)
+	t.Cleanup(r.Close)
+	for input, want := range map[bool]time.Duration{false: maxPause, true: minPause} {
+		p, err := r.StartLogged(&execution.Execution{Log: execution.NewLog(64 << 10)}, []string{"/bin/true"}, nil, "/", Streams{Input: input})
+		testbed.Must(t, err)
+		testbed.Diff(t, fmt.Sprintf("longest pauses with input %v", input), [2]time.Duration{want, want}, [2]time.Duration{p.out.longest, p.err.longest})
 	}
 }

@@ -62,10 +62,14 @@ func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir str
 		_, _ = syscall.Close(out[0]), syscall.Close(errs[0])
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
+	longest := maxPause
+	if io.Input { // somebody may wait for its answer before the next request
+		longest = minPause
+	}
 	return &Logged{
 		Process: p, Input: input,
-		out: r.Pump(out[0], agent.FrameStdout, e.Log, nil),
-		err: r.Pump(errs[0], agent.FrameStderr, cmp.Or(io.Errors, e.Log), io.Tee),
+		out: r.pump(out[0], agent.FrameStdout, e.Log, nil, longest),
+		err: r.pump(errs[0], agent.FrameStderr, cmp.Or(io.Errors, e.Log), io.Tee, longest),
 	}, nil
 }
 
@@ -136,7 +140,7 @@ func (r *Reaper) startOnTerminal(e *execution.Execution, argv, env []string, dir
 		_ = syscall.Close(ours)
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	return &Logged{Process: p, Input: input, out: r.pump(ours, agent.FrameStdout, e.Log, nil, true)}, nil
+	return &Logged{Process: p, Input: input, out: r.pump(ours, agent.FrameStdout, e.Log, nil, 0)}, nil // somebody waits for the echo of a key
 }
 
 // openTerminal opens a terminal: our end, and that of its programs.
