@@ -125,13 +125,13 @@ func TestFramesCountAsBytes(t *testing.T) {
 	testbed.Check(t, took >= want-early && took < want+1024, "%d bytes were taken, want %d and those of the answer", took, want)
 }
 
-// A client that goes on sending after the close message is read for a little: the library would read it at the speed of the network.
+// A client that goes on sending after the close message is read for a little, and gets the message.
 func TestWebSocketsEndWithoutReadingOn(t *testing.T) {
 	t.Parallel()
 	read := make(chan int64)
 	var count *counting
 	began := make(chan struct{})
-	count, conn, _ := webSocket(t, func(ws *rest.WebSocket) {
+	count, conn, from := webSocket(t, func(ws *rest.WebSocket) {
 		<-began
 		before := count.bytes.Load()
 		_ = ws.Close(websocket.StatusInvalidFramePayloadData, "")
@@ -144,6 +144,9 @@ func TestWebSocketsEndWithoutReadingOn(t *testing.T) {
 			_, err = conn.Write(messages)
 		}
 	}()
+	message := make([]byte, 4)
+	_, err := io.ReadFull(from, message)
+	testbed.Check(t, err == nil && string(message) == "\x88\x02\x03\xef", "the close message is %q, %v", message, err)
 	if n := <-read; n != 512<<10 {
 		t.Errorf("%d bytes were read after the close message", n)
 	}

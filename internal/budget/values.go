@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -11,19 +10,15 @@ import (
 // decoders of untrusted JSON count first.
 func Values(text []byte) int {
 	n := 1
-	for {
-		at := bytes.IndexAny(text, `"[{,`)
-		if at < 0 {
-			return n
-		}
-		c := text[at]
-		text = text[at+1:]
-		if c != '"' {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '[', '{', ',':
 			n++
-			continue
+		case '"':
+			i += stringEnd(text[i+1:])
 		}
-		text = text[stringEnd(text):]
 	}
+	return n
 }
 
 // stringEnd is the offset after the closing quotation mark of a string.
