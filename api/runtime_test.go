@@ -114,22 +114,24 @@ func TestRuntimesOfATenant(t *testing.T) {
 	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": ["a"]}, "default": ["runtimes"]}`, asOps()...)
 }
 
+// warm adds a member of the warm pool with the limits of a create that asks for none, and returns its id.
+func (b *bundle) warm(node, runtime string) string {
+	b.t.Helper()
+	m := store.Member{
+		ID: farm.NewID(farm.SandboxPrefix), Node: node, Image: "python", Runtime: runtime, Network: farm.NetworkNone, Resources: farm.Resources{}.OrDefault(),
+	}
+	testbed.Must(b.t, b.store.BeginMember(b.t.Context(), m))
+	testbed.Must(b.t, b.store.MemberReady(b.t.Context(), m))
+	return m.ID
+}
+
 // A create gets a member of the warm pool that has its runtime, and no other.
 func TestPoolMembersHaveTheRuntime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withAdmin)
 	b.offer("n1", 8192, "runc", "runsc")
 	b.offer("n2", 8192, "runsc")
-	member := func(node, runtime string) string {
-		t.Helper()
-		l := farm.DefaultLimits()
-		m := store.Member{ID: farm.NewID(farm.SandboxPrefix), Node: node, Image: "python", Runtime: runtime, Network: farm.NetworkNone}
-		m.Resources = farm.Resources{MemoryMB: l.Memory.Default, CPUs: l.CPUs.Default, PIDs: l.PIDs.Default, DiskMB: l.Disk.Default}
-		testbed.Must(t, b.store.BeginMember(t.Context(), m))
-		testbed.Must(t, b.store.MemberReady(t.Context(), m))
-		return m.ID
-	}
-	standard1, named1, standard2 := member("n1", ""), member("n1", "runsc"), member("n2", "")
+	standard1, named1, standard2 := b.warm("n1", ""), b.warm("n1", "runsc"), b.warm("n2", "")
 	testbed.Diff(t, "runc", standard1, b.asked(`{"network": "none", "runtime": "runc"}`).ID)
 	if box := b.asked(`{"network": "none", "runtime": "runc"}`); box.Pooled {
 		t.Errorf("a second runc got the member %s of another runtime", box.ID)
@@ -139,6 +141,27 @@ func TestPoolMembersHaveTheRuntime(t *testing.T) {
 	want := []string{named1, standard2}
 	slices.Sort(want)
 	testbed.Diff(t, "runsc got", want, got)
+}
+
+// gVisor cannot change the limits of a member, so a create with others starts cold and leaves the pool as it is.
+func TestPoolMembersUnderGVisorKeepTheirLimits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	b.offer("n1", 8192, "runc", "runsc")
+	b.offer("n2", 8192, "runsc")
+	shared, named, standard := b.warm("n1", ""), b.warm("n1", "runsc"), b.warm("n2", "")
+	for _, resources := range []string{`{"memory_mb": 2049}`, `{"cpus": 0.5}`, `{"pids": 100}`} {
+		box := b.asked(`{"network": "none", "runtime": "runsc", "resources": ` + resources + `}`)
+		testbed.Check(t, !box.Pooled, "%s under gVisor got the member %s", resources, box.ID)
+	}
+	testbed.Diff(t, "a create that leaves the runtime to the node", shared, b.asked(`{"network": "none", "resources": {"memory_mb": 2049}}`).ID)
+	box := b.asked(`{"network": "none", "resources": {"memory_mb": 2049}}`)
+	testbed.Check(t, !box.Pooled, "a create that leaves the runtime to the node got the member %s under gVisor", box.ID)
+	want := []string{named, standard}
+	slices.Sort(want)
+	got := []string{b.asked(`{"network": "none", "runtime": "runsc"}`).ID, b.asked(`{"network": "none", "runtime": "runsc"}`).ID}
+	slices.Sort(got)
+	testbed.Diff(t, "creates with the usual limits got", want, got)
 }
 
 // withMemory gives the server a budget of 16 MiB.

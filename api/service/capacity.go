@@ -64,7 +64,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 	facts := nodeFacts{
 		largest: map[string]farm.Capacity{}, runtimes: map[string][]string{}, defaults: map[imageOnNode]string{}, pooled: map[poolKey]bool{},
 		hibernates: map[string][]string{}, silent: map[string]bool{},
-		scale: scale.NodesOf(workers, s.poolMember()),
+		scale: scale.NodesOf(workers, s.poolMember().Capacity()),
 	}
 	for _, w := range workers {
 		if w.Capacity != (farm.Capacity{}) {
@@ -157,7 +157,8 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 }
 
 // poolClaims says which members a create may claim, and on which nodes: those whose engine answers and that are not drained. There are none if no known node has a
-// pool for it. Members of an image's default runtime are kept as such, so a runtime that is the default somewhere is claimed there too.
+// pool for it. Members of an image's default runtime are kept as such, so a runtime that is the default somewhere is claimed there too. Under gVisor a
+// member keeps its limits: claimed by a create with others it would be removed, and such creates of one tenant would empty the pool.
 func (s *Service) poolClaims(ctx context.Context, spec farm.SandboxSpec) ([]store.MemberClaim, error) {
 	known, err := s.readNodes(ctx, false)
 	if err != nil {
@@ -165,9 +166,11 @@ func (s *Service) poolClaims(ctx context.Context, spec farm.SandboxSpec) ([]stor
 	}
 	var standard, named []string
 	for node := range known.largest {
+		standardRuntime := known.defaults[imageOnNode{spec.Image, node}]
 		switch {
 		case known.silent[node]:
-		case spec.Runtime == "" || known.defaults[imageOnNode{spec.Image, node}] == spec.Runtime:
+		case farm.GVisor(cmp.Or(spec.Runtime, standardRuntime)) && spec.Resources != s.poolMember():
+		case spec.Runtime == "" || spec.Runtime == standardRuntime:
 			standard = append(standard, node)
 		default:
 			named = append(named, node)

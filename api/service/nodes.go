@@ -168,10 +168,8 @@ func (s *Service) Needs(ctx context.Context) ([]scale.Need, error) {
 	return s.needs.last, nil
 }
 
-// poolMember is what an idle member of the warm pool reserves.
-func (s *Service) poolMember() farm.Capacity {
-	return farm.Capacity{MemoryMB: s.limits.Memory.Default, CPUs: s.limits.CPUs.Default}
-}
+// poolMember is what a member of the warm pool has: the defaults of creates.
+func (s *Service) poolMember() farm.Resources { return s.resources(&problems{}, nil) }
 
 // scaleSnapshot reads the workers, the depths of the queues, the creates of queues that have some, and what is on nodes that seem idle.
 func (s *Service) scaleSnapshot(ctx context.Context, now time.Time) (scale.Snapshot, error) {
@@ -179,7 +177,7 @@ func (s *Service) scaleSnapshot(ctx context.Context, now time.Time) (scale.Snaps
 	if err != nil {
 		return scale.Snapshot{}, err
 	}
-	out := scale.Snapshot{Nodes: scale.NodesOf(workers, s.poolMember()), More: map[string]int{}, Now: now}
+	out := scale.Snapshot{Nodes: scale.NodesOf(workers, s.poolMember().Capacity()), More: map[string]int{}, Now: now}
 	var idle []string
 	for _, n := range out.Nodes {
 		if n.Idle() {
