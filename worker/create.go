@@ -68,7 +68,7 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 			return moved, retry.Cause(ctx, err)
 		}
 	}
-	started, err := w.placement.ColdStart(ctx, moved.Tenant)
+	started, err := w.placement.Turn(ctx, moved.Tenant)
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}

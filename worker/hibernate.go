@@ -43,10 +43,6 @@ func (w *Worker) hibernate(ctx context.Context, j *activeJob) (execution.Outcome
 	if err := w.awaitOthers(ctx, j); err != nil {
 		return execution.Outcome{}, w.stayAwake(ctx, j, err)
 	}
-	if err := w.node.SuspendDeadline(ctx, box); err != nil { // only a deadline that is moved meanwhile needs it
-		w.log.WarnContext(ctx, "agent keeps the deadline that it knows while its sandbox hibernates", "sandbox_id", box.ID, "error", err)
-	}
-	w.node.Disconnect(box.ID)
 	if err := w.checkpoint(ctx, j); err != nil {
 		return execution.Outcome{}, err
 	}
@@ -78,8 +74,18 @@ func (w *Worker) awaitOthers(ctx context.Context, j *activeJob) error {
 	}
 }
 
-// checkpoint makes the checkpoint, which ends the container. The engine finishes a checkpoint even if its caller disconnects, so the caller always waits.
+// checkpoint makes the checkpoint in its turn, which ends the container. The engine finishes a checkpoint even if its caller disconnects, so once it has
+// begun the caller always waits.
 func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
+	leave, err := w.placement.Turn(ctx, j.Sandbox.Tenant)
+	if err != nil {
+		return err // another worker continues
+	}
+	defer leave()
+	if err := w.node.SuspendDeadline(ctx, j.Sandbox); err != nil { // only a deadline that is moved meanwhile needs it
+		w.log.WarnContext(ctx, "agent keeps the deadline that it knows while its sandbox hibernates", "sandbox_id", j.Sandbox.ID, "error", err)
+	}
+	w.node.Disconnect(j.Sandbox.ID)
 	work, done := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout)
 	defer done()
 	id := w.node.Container(j.Sandbox)
@@ -140,8 +146,13 @@ func (w *Worker) resume(ctx context.Context, j *activeJob) error {
 	return nil
 }
 
-// restore starts the container from its checkpoint, gives the agent its deadline back, and removes the checkpoint.
+// restore starts the container from its checkpoint in its turn, gives the agent its deadline back, and removes the checkpoint.
 func (w *Worker) restore(ctx context.Context, box *farm.Sandbox) error {
+	leave, err := w.placement.Turn(ctx, box.Tenant)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	work, done := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout)
 	defer done()
 	id := w.node.Container(box)

@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +17,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -195,6 +200,40 @@ func TestSandboxThatEndsWhileItHibernatesIsLost(t *testing.T) {
 	testbed.Check(t, job.State == farm.JobLost, "job %+v", job)
 	testbed.Check(t, !s.Fake.Has(s.box.ID), "its container is left")
 	s.is("afterwards", farm.SandboxLost, false, false, 0, 0)
+}
+
+// The engine packs and unpacks memory for seconds, so both take one of the turns of cold starts. While a job waits for its turn nothing has begun, and the
+// worker's stop ends the wait.
+func TestHibernateAndResumeTakeTurns(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	takeAll := func() (leave []func()) {
+		for range placement.TurnsPerCore * runtime.NumCPU() {
+			done, err := s.w.placement.Turn(t.Context(), farm.NewID(farm.SandboxPrefix)) // of as many tenants
+			testbed.Must(t, err)
+			leave = append(leave, done)
+		}
+		return leave
+	}
+	stopped, stop := context.WithCancelCause(t.Context())
+	stop(node.ErrStopping)
+	turns := takeAll()
+	hibernate := s.job(farm.KindHibernate)
+	err := s.w.checkpoint(stopped, claimedJob(s.Claim(hibernate, s.w.id)))
+	testbed.Check(t, errors.Is(err, node.ErrStopping), "checkpoint = %v", err)
+	s.is("without a turn to hibernate", farm.SandboxReady, true, false, 2048, 0)
+	for _, leave := range turns {
+		leave()
+	}
+	s.Requeue(hibernate, store.Requeue{Attempt: 1})
+	for _, job := range []farm.Ref{hibernate, s.job(farm.KindResume), s.job(farm.KindHibernate)} {
+		got := s.do(s.w, job)
+		testbed.Require(t, got.State == farm.JobCompleted, "%s: %+v", got.Kind, got.Error)
+	}
+	takeAll() // they gave theirs back
+	err = s.w.restore(stopped, s.Sandbox(s.box))
+	testbed.Check(t, errors.Is(err, node.ErrStopping), "restore = %v", err)
+	s.is("without a turn to resume", farm.SandboxHibernated, false, true, 0, sleeperBytes)
 }
 
 // A worker takes over from one that died at any step.

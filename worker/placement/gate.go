@@ -299,8 +299,14 @@ func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox
 			continue
 		}
 		s, err := p.store.Sandbox(ctx, sandbox)
+		needed := err == nil && !s.State.Final()
+		if needed && s.State == farm.SandboxHibernated { // its resume may wait for its turn
+			var jobs []store.Route
+			jobs, err = p.store.SandboxRoutes(ctx, sandbox)
+			needed = len(jobs) > 0
+		}
 		switch {
-		case err == nil && !s.State.Final() && s.State != farm.SandboxHibernated && s.Generation <= reservation.Generation && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here
+		case err == nil && needed && s.Generation <= reservation.Generation && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here
 		case err == nil, farm.CodeOf(err) == farm.CodeNotFound:
 			p.ReleaseCapacity(ctx, sandbox, reservation.Generation)
 		default:

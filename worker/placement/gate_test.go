@@ -10,6 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
+	"github.com/sandfarm/sandfarm/worker/workertest"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
@@ -183,6 +184,26 @@ func TestDrainedNodeResumesItsSandboxes(t *testing.T) {
 	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
 	ok, err := p.Reserve(t.Context(), claim)
 	testbed.Check(t, ok && err == nil, "Reserve = %v, %v", ok, err)
+}
+
+// A resume that waits for its turn has no container yet, and keeps what it has reserved.
+func TestResumeThatWaitsKeepsItsReservation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.measured(8192, 4)
+	box := b.Ready()
+	b.Move(box, farm.SandboxHibernated)
+	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
+	claim.Sandbox.Spec.Resources = farm.Resources{MemoryMB: 1024, CPUs: 1}
+	ok, err := p.Reserve(t.Context(), claim)
+	testbed.Require(t, ok && err == nil, "Reserve = %v, %v", ok, err)
+	p.deps.Now = workertest.In(2 * reservationGrace)
+	testbed.Must(t, p.ReconcileReservations(t.Context(), nil, nil))
+	b.Reserved(farm.Capacity{MemoryMB: 1024, CPUs: 1})
+	_, err = b.Store.Finish(t.Context(), store.Finish{Ref: claim.Job.Ref(), Attempt: claim.Job.Attempt, State: farm.JobFailed})
+	testbed.Must(t, err)
+	testbed.Must(t, p.ReconcileReservations(t.Context(), nil, nil))
+	b.Reserved(farm.Capacity{})
 }
 
 // A resume without room is tried again and again: it must not pause creates, which may be smaller.

@@ -126,7 +126,7 @@ type Placer struct {
 	cgroupProblem atomic.Pointer[string]
 	gpus          *gpus
 	pool          pool
-	starts        *budget.Places // of sandboxes that are started, for jobs and for the pool
+	turns         *budget.Places // of sandboxes that start, hibernate or resume, for jobs and for the pool
 
 	background sync.WaitGroup // fills of the pool
 }
@@ -140,7 +140,7 @@ func New(cfg Config, deps Deps) (*Placer, error) {
 	p := &Placer{
 		cfg: cfg, deps: deps, store: deps.Store, engine: deps.Engine, node: deps.Node, log: deps.Log, pool: newPool(targets),
 		gate: gate{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: deps.Now, wake: deps.Wake},
-		gpus: newGPUs(deps.Now, deps.Wake), starts: budget.NewPlaces(startsPerCore * runtime.NumCPU()),
+		gpus: newGPUs(deps.Now, deps.Wake), turns: budget.NewPlaces(TurnsPerCore * runtime.NumCPU()),
 	}
 	p.host, _ = deps.Engine.(Host)
 	p.metrics = newMetrics(p)
@@ -228,20 +228,20 @@ func (p *Placer) ReleaseWithoutEngine(ctx context.Context, s *farm.Sandbox) erro
 	return err
 }
 
-// startsPerCore is how many sandboxes start at once for each core of the machine, of which one tenant has half: more at once take longer each, those of
-// others too, and leave less to running code.
-const startsPerCore = 2
+// TurnsPerCore is how many sandboxes start, hibernate or resume at once for each core of the machine, of which one tenant has half: more at once take
+// longer each, those of others too, and leave less to running code. The engine packs and unpacks memory outside the sandboxes' own limits.
+const TurnsPerCore = 2
 
 // poolTenant is for whom members of the pool are started.
 const poolTenant = ""
 
-// ColdStart waits for the turn of a sandbox that is started for a tenant, until done is called. The error is that of ctx. An engine that places containers
-// itself starts them on many machines, and needs no turns.
-func (p *Placer) ColdStart(ctx context.Context, tenant string) (done func(), err error) {
+// Turn waits for the turn of a tenant's sandbox to start, hibernate or resume. It lasts until done is called; meanwhile the caller must not wait for
+// another one. The error is that of ctx. An engine that places containers itself starts them on many machines, and needs no turns.
+func (p *Placer) Turn(ctx context.Context, tenant string) (done func(), err error) {
 	if p.host == nil {
 		return func() {}, nil
 	}
-	place := p.starts.Ask(tenant)
+	place := p.turns.Ask(tenant)
 	select {
 	case <-place.Granted():
 		return place.Leave, nil

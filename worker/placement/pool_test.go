@@ -181,10 +181,10 @@ func TestColdStartsTakeTurns(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // whoever would wait gets an error
 	start := func(ctx context.Context, tenant string) error {
-		_, err := p.ColdStart(ctx, tenant)
+		_, err := p.Turn(ctx, tenant)
 		return err
 	}
-	for range startsPerCore * runtime.NumCPU() / 2 {
+	for range TurnsPerCore * runtime.NumCPU() / 2 {
 		testbed.Must(t, start(t.Context(), "acme"))
 	}
 	if err := start(gone, "acme"); !errors.Is(err, context.Canceled) {
@@ -202,8 +202,8 @@ func TestAMemberStartsInItsTurn(t *testing.T) {
 	p := b.pooling(64<<10, "python=1")
 	p.cfg.CreateTimeout = time.Nanosecond
 	var turns []func()
-	for range startsPerCore * runtime.NumCPU() {
-		done, err := p.ColdStart(t.Context(), farm.NewID(farm.SandboxPrefix)) // of as many tenants
+	for range TurnsPerCore * runtime.NumCPU() {
+		done, err := p.Turn(t.Context(), farm.NewID(farm.SandboxPrefix)) // of as many tenants
 		testbed.Must(t, err)
 		turns = append(turns, done)
 	}

@@ -163,7 +163,7 @@ func (p *Placer) MemberSandbox(m store.Member) *farm.Sandbox {
 
 // startMember starts a member's container and its kernel in its turn, as those of a create with default settings.
 func (p *Placer) startMember(ctx context.Context, m *store.Member) error {
-	started, err := p.ColdStart(ctx, poolTenant)
+	started, err := p.Turn(ctx, poolTenant)
 	if err != nil {
 		return err
 	}
