@@ -16,6 +16,8 @@ import (
 const (
 	// checkpointTimeout bounds writing or reading a checkpoint with all tries, beyond the timeouts of the engine's calls.
 	checkpointTimeout = 10 * time.Minute
+	// endTimeout is how long the engine may take to notice the end of a container whose checkpoint failed: usually milliseconds, longer on a busy host.
+	endTimeout = 5 * time.Second
 	// resumePause is how long a job waits that found no room for its hibernated sandbox.
 	resumePause = 500 * time.Millisecond
 	// deadlineTries are how often an agent that has just been resumed is sent its deadline; after that the reconciler sends it.
@@ -95,8 +97,7 @@ func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
 			return nil
 		}
 		w.log.WarnContext(ctx, "sandbox was not stored", "sandbox_id", j.Sandbox.ID, "error", err)
-		c, _ = w.engine.Inspect(work, id)
-		if c.Running {
+		if w.runsOn(work, j.Sandbox) {
 			return w.stayAwake(ctx, j, farm.Wrap(err, farm.CodeUnavailable, "The engine could not store the sandbox, which runs on. Try again later."))
 		}
 	}
@@ -104,9 +105,25 @@ func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
 	case has:
 		return nil
 	case herr == nil, farm.CodeOf(herr) == farm.CodeNotFound:
-		return fmt.Errorf("%w: it ended while it was being hibernated", node.ErrGone)
+		return fmt.Errorf("%w: it ended while it was being hibernated, for which it needs free memory", node.ErrGone)
 	default: // the reconciler finds out what became of it
 		return herr
+	}
+}
+
+// runsOn reports whether a sandbox runs whose checkpoint failed. gVisor needs memory of the sandbox for the checkpoint: without it the kernel ends the
+// sandbox, which the engine notices after the failure. So it runs if its agent answers, or if the engine says so for endTimeout.
+func (w *Worker) runsOn(ctx context.Context, box *farm.Sandbox) bool {
+	wait, done := context.WithTimeout(ctx, endTimeout)
+	defer done()
+	for {
+		c, err := w.engine.Inspect(ctx, w.node.Container(box))
+		if err != nil || !c.Running {
+			return false
+		}
+		if w.node.SendDeadline(wait, box) == nil || retry.Sleep(wait, deadlinePause) != nil {
+			return true
+		}
 	}
 }
 

@@ -158,7 +158,7 @@ func TestHibernateThatIsRefused(t *testing.T) {
 	}{
 		"runc":       {func(s *sleeper) { s.box = s.ready("runc") }, farm.CodeConflict, "under runc"},
 		"node":       {func(s *sleeper) { s.w.node.UseHibernates() }, farm.CodeConflict, "experimental"},
-		"engine":     {func(s *sleeper) { s.Fake.BreakCheckpoints(false) }, farm.CodeUnavailable, "runs on"},
+		"engine":     {func(s *sleeper) { s.Fake.BreakCheckpoints(false, 0, s.answers) }, farm.CodeUnavailable, "runs on"},
 		"storage":    {func(s *sleeper) { s.quota(2047) }, farm.CodeExhausted, "max_stored_mb"},
 		"background": {func(s *sleeper) { s.background() }, farm.CodeConflict, "runs in sandbox"},
 	} {
@@ -192,14 +192,24 @@ func (s *sleeper) background() {
 	testbed.Must(s.T, s.Store.LeaveFIFO(s.T.Context(), claim.Job.Ref(), claim.Job.Attempt))
 }
 
+// answers gives the sandbox an agent.
+func (s *sleeper) answers() {
+	s.T.Helper()
+	agent := workertest.Hostile(s.T, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	join(s.T, s.w, s.box, func() *client.Client { return agent })
+}
+
+// The engine may notice the end after the checkpoint has failed.
 func TestSandboxThatEndsWhileItHibernatesIsLost(t *testing.T) {
 	t.Parallel()
-	s := newSleeper(t)
-	s.Fake.BreakCheckpoints(true)
-	job := s.do(s.w, s.job(farm.KindHibernate))
-	testbed.Check(t, job.State == farm.JobLost, "job %+v", job)
-	testbed.Check(t, !s.Fake.Has(s.box.ID), "its container is left")
-	s.is("afterwards", farm.SandboxLost, false, false, 0, 0)
+	for _, late := range []int{0, 2} {
+		s := newSleeper(t)
+		s.Fake.BreakCheckpoints(true, late, func() {})
+		job := s.do(s.w, s.job(farm.KindHibernate))
+		testbed.Check(t, job.State == farm.JobLost && strings.Contains(job.Error.Message, "needs free memory"), "job %+v, %+v", job, job.Error)
+		testbed.Check(t, !s.Fake.Has(s.box.ID), "its container is left")
+		s.is("afterwards", farm.SandboxLost, false, false, 0, 0)
+	}
 }
 
 // The engine packs and unpacks memory for seconds, so both take one of the turns of cold starts. While a job waits for its turn nothing has begun, and the

@@ -145,6 +145,9 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.removed = append(e.removed, name)
 		w.WriteHeader(http.StatusNoContent)
 	case strings.HasSuffix(path, "/json"):
+		if !running && e.checkpoints.late > 0 {
+			e.checkpoints.late, running = e.checkpoints.late-1, true
+		}
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"Id": name, "Created": time.Now().Format(time.RFC3339Nano), "State": map[string]any{"Running": running, "ExitCode": 137, "OOMKilled": !running},
 			"HostConfig": map[string]any{}, "Config": map[string]any{"Labels": labels(name)},
@@ -248,8 +251,9 @@ func (e *Engine) volume(w http.ResponseWriter, r *http.Request, name string) {
 // checkpoints are those of the engine's containers.
 type checkpoints struct {
 	of     map[string]bool // by the name of the container
-	refuse bool            // making one fails, and the container runs on
+	refuse func()          // called where making one fails; nil: none fails
 	lose   bool            // making one fails, and the container ends
+	late   int             // how many of the next inspections say that a container runs which has ended
 }
 
 // PutCheckpoint adds the checkpoint of a sandbox's container.
@@ -273,11 +277,11 @@ func (e *Engine) Runs(sandbox string) bool {
 	return e.containers["test-"+sandbox]
 }
 
-// BreakCheckpoints makes each further checkpoint fail; with lose its container ends.
-func (e *Engine) BreakCheckpoints(lose bool) {
+// BreakCheckpoints makes each further checkpoint fail, and calls then; with lose its container ends, and late further inspections say that it runs.
+func (e *Engine) BreakCheckpoints(lose bool, late int, then func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.checkpoints.refuse, e.checkpoints.lose = true, lose
+	e.checkpoints.refuse, e.checkpoints.lose, e.checkpoints.late = then, lose, late
 }
 
 // checkpointed is the container of a path about checkpoints.
@@ -301,8 +305,9 @@ func (e *Engine) checkpoint(w http.ResponseWriter, r *http.Request, name string)
 	case r.URL.Query().Has("checkpoint"):
 		e.containers[name] = true
 		w.WriteHeader(http.StatusNoContent)
-	case e.checkpoints.refuse:
+	case e.checkpoints.refuse != nil:
 		e.containers[name] = !e.checkpoints.lose
+		e.checkpoints.refuse()
 		http.Error(w, `{"message":"the disk is full"}`, http.StatusInternalServerError)
 	default:
 		e.containers[name], e.checkpoints.of[name] = false, true
