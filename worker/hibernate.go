@@ -10,6 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
@@ -79,7 +80,7 @@ func (w *Worker) awaitOthers(ctx context.Context, j *activeJob) error {
 // checkpoint makes the checkpoint in its turn, which ends the container. The engine finishes a checkpoint even if its caller disconnects, so once it has
 // begun the caller always waits.
 func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
-	leave, err := w.placement.Turn(ctx, j.Sandbox.Tenant)
+	leave, err := w.placement.Turn(ctx, placement.Hibernating(j.Sandbox.Tenant))
 	if err != nil {
 		return err // another worker continues
 	}

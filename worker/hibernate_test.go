@@ -213,34 +213,45 @@ func TestSandboxThatEndsWhileItHibernatesIsLost(t *testing.T) {
 }
 
 // The engine packs and unpacks memory for seconds, so both take one of the turns of cold starts. While a job waits for its turn nothing has begun, and the
-// worker's stop ends the wait.
+// worker's stop ends the wait. A tenant's resumes do not wait for its hibernations.
 func TestHibernateAndResumeTakeTurns(t *testing.T) {
 	t.Parallel()
 	s := newSleeper(t)
-	takeAll := func() (leave []func()) {
-		for range placement.TurnsPerCore * runtime.NumCPU() {
-			done, err := s.w.placement.Turn(t.Context(), farm.NewID(farm.SandboxPrefix)) // of as many tenants
+	all := placement.TurnsPerCore * runtime.NumCPU()
+	take := func(n int, tenant func(string) string) (leave func()) {
+		var turns []func()
+		for range n {
+			done, err := s.w.placement.Turn(t.Context(), tenant(farm.SandboxPrefix))
 			testbed.Must(t, err)
-			leave = append(leave, done)
+			turns = append(turns, done)
 		}
-		return leave
+		return func() {
+			for _, done := range turns {
+				done()
+			}
+		}
 	}
+	own := func(string) string { return workertest.Tenant }
+	hibernating := func(string) string { return placement.Hibernating(workertest.Tenant) }
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(node.ErrStopping)
-	turns := takeAll()
+	leave := take(all, farm.NewID) // by as many tenants
 	hibernate := s.job(farm.KindHibernate)
 	err := s.w.checkpoint(stopped, claimedJob(s.Claim(hibernate, s.w.id)))
 	testbed.Check(t, errors.Is(err, node.ErrStopping), "checkpoint = %v", err)
 	s.is("without a turn to hibernate", farm.SandboxReady, true, false, 2048, 0)
-	for _, leave := range turns {
+	leave()
+	s.Requeue(hibernate, store.Requeue{Attempt: 1})
+	for _, step := range []struct {
+		job   farm.Ref
+		taken func(string) string // half of all: what one can have
+	}{{hibernate, own}, {s.job(farm.KindResume), hibernating}, {s.job(farm.KindHibernate), own}} {
+		leave := take(all/2, step.taken)
+		got := s.do(s.w, step.job)
+		testbed.Require(t, got.State == farm.JobCompleted, "%s: %+v", got.Kind, got.Error)
 		leave()
 	}
-	s.Requeue(hibernate, store.Requeue{Attempt: 1})
-	for _, job := range []farm.Ref{hibernate, s.job(farm.KindResume), s.job(farm.KindHibernate)} {
-		got := s.do(s.w, job)
-		testbed.Require(t, got.State == farm.JobCompleted, "%s: %+v", got.Kind, got.Error)
-	}
-	takeAll() // they gave theirs back
+	take(all, farm.NewID) // the jobs gave theirs back
 	err = s.w.restore(stopped, s.Sandbox(s.box))
 	testbed.Check(t, errors.Is(err, node.ErrStopping), "restore = %v", err)
 	s.is("without a turn to resume", farm.SandboxHibernated, false, true, 0, sleeperBytes)

@@ -10,8 +10,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/workertest"
 	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 func TestCapacityFollowsTheSettings(t *testing.T) {

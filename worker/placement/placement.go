@@ -235,6 +235,9 @@ const TurnsPerCore = 2
 // poolTenant is for whom members of the pool are started.
 const poolTenant = ""
 
+// Hibernating is for whom sandboxes of a tenant hibernate: its starts and resumes, for which callers wait, are not behind a queue of these.
+func Hibernating(tenant string) string { return tenant + " hibernates" }
+
 // Turn waits for the turn of a tenant's sandbox to start, hibernate or resume. It lasts until done is called; meanwhile the caller must not wait for
 // another one. The error is that of ctx. An engine that places containers itself starts them on many machines, and needs no turns.
 func (p *Placer) Turn(ctx context.Context, tenant string) (done func(), err error) {
