@@ -240,9 +240,20 @@ func TestTarRoundTrip(t *testing.T) {
 	testbed.Diff(t, "tar", want, got)
 }
 
+// A directory that is missing behind a link is made where that leads, which may be further up than the link is.
+func TestTarRefusesLinksOutBehindADanglingLink(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	testbed.Must(t, os.MkdirAll(filepath.Join(a.Workspace, "a/b"), 0o700))
+	testbed.Must(t, os.Symlink("../../made", filepath.Join(a.Workspace, "a/b/dangling")))
+	err := a.PutTar(t.Context(), "a/b/dangling/x", bytes.NewReader(archive(t, link("out", "../../.."))))
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "error = %v", err)
+	testbed.Must(t, a.PutTar(t.Context(), "a/b/dangling/x", bytes.NewReader(archive(t, link("in", "..")))))
+}
+
 func TestTarRefusesAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	good := file("good", "fine")
+	good, deep := file("good", "fine"), strings.Repeat("d/", 130)
 	long := strings.Repeat("n", 256)
 	for name, c := range map[string]struct {
 		body []byte
@@ -263,6 +274,7 @@ func TestTarRefusesAndLeavesNothing(t *testing.T) {
 		"link absolute":   {archive(t, good, link("l", "/etc")), farm.CodeInvalid},
 		"link up after":   {archive(t, good, link("p/q/a", "../.."), link("b", "p/q/a/..")), farm.CodeInvalid},
 		"link in a link":  {archive(t, good, link("kept/top/a/b", "../../..")), farm.CodeInvalid},
+		"link deep down":  {archive(t, good, link("kept/"+deep+"l", strings.Repeat("../", 132))), farm.CodeInvalid},
 		"absolute up":     {archive(t, good, link("a", "/workspace/kept/../..")), farm.CodeInvalid},
 		"through a link":  {archive(t, good, link("l", "in"), file("l/x", "")), farm.CodeInvalid},
 		"staging":         {archive(t, good, file(".sandfarm-staging/x", "")), farm.CodeInvalid},
@@ -276,6 +288,7 @@ func TestTarRefusesAndLeavesNothing(t *testing.T) {
 			_, err := a.Write(t.Context(), "kept/file", strings.NewReader("kept"))
 			testbed.Must(t, err)
 			testbed.Must(t, os.Symlink("..", filepath.Join(a.Workspace, "kept", "top")))
+			testbed.Must(t, os.MkdirAll(filepath.Join(a.Workspace, "kept", deep), 0o700))
 			err = a.PutTar(t.Context(), "", bytes.NewReader(c.body))
 			testbed.Check(t, farm.CodeOf(err) == c.code, "error = %v (%s), want %s", err, farm.CodeOf(err), c.code)
 			testbed.Must(t, os.RemoveAll(filepath.Join(a.Workspace, "kept")))

@@ -338,14 +338,18 @@ func leadsOut(name string) error {
 	return farm.Invalidf("the symbolic link %q in the tar archive leads out of the workspace, or up (..) after a name", execution.Cut(name, shownName))
 }
 
-// above says whether a directory, which may not exist yet, has that many directories above it in the tree.
-func above(top tree, dir string, up int) bool {
+// above checks that a directory, which may not exist yet, has that many directories above it in the tree. It refuses what it cannot find out, and links to
+// what does not exist on the way: merge creates that, wherever it is.
+func above(top tree, dir string, up int) error {
 	for ; up > 0; dir, up = path.Dir(dir), up-1 {
 		if _, err := stat(top, dir+strings.Repeat("/..", up), true); !errors.Is(err, unix.ENOENT) {
-			return !errors.Is(err, errEscapes)
+			return err
+		}
+		if of, err := stat(top, dir, false); err == nil && of.isLink() {
+			return errEscapes
 		}
 	}
-	return true
+	return nil
 }
 
 // merge moves what is staged into place: directories are merged, files replace files. If anything conflicts, it moves nothing.
@@ -361,8 +365,12 @@ func merge(staged, top tree, to string, placed func(p string) error) error {
 			if err != nil {
 				return err
 			}
-			if up, _ := upwards(leads); !above(top, path.Dir(target), up) {
+			up, _ := upwards(leads)
+			switch err := above(top, path.Dir(target), up); {
+			case errors.Is(err, errEscapes):
 				return leadsOut(target)
+			case err != nil:
+				return Problem(err, target)
 			}
 		}
 		old, err := stat(top, target, placed != nil && !f.isDir())
