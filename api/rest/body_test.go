@@ -215,3 +215,19 @@ func TestAMessageThatIsHeldMustArrive(t *testing.T) {
 		}
 	})
 }
+
+// longest is the length of the longest buffer that was to be filled.
+type longest int
+
+func (l *longest) Read(p []byte) (int, error) {
+	*l = max(*l, longest(len(p)))
+	return len(p), nil
+}
+
+// The client's time does not run while the server waits for a tenant's bytes: before each piece of a message, not between the reads that make it up.
+func TestAMessageIsReadInPieces(t *testing.T) {
+	t.Parallel()
+	var l longest
+	_, err := io.ReadFull(rest.Paced(t.Context(), &l, time.Minute, func() {}), make([]byte, 1<<20))
+	testbed.Check(t, err == nil && l == 64<<10, "%d bytes are read under one timer, %v", l, err)
+}

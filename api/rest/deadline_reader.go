@@ -90,8 +90,12 @@ type pacedReader struct {
 	late func()
 }
 
+// maxPaced is how much of a message is read under one timer. The library fills what it gets, and each of its reads of the connection pays for the one before.
+const maxPaced = 64 << 10
+
 // Read reads with a timer.
 func (r *pacedReader) Read(p []byte) (int, error) {
+	p = p[:min(len(p), maxPaced)]
 	httpserver.Pay(r.ctx)
 	began, timer := time.Now(), time.AfterFunc(r.pace.allows(), r.late)
 	n, err := r.r.Read(p)
