@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,16 @@ func TestALongTracebackHasNoFramesOfLibraries(t *testing.T) {
 	whole, _ := b.call("get_job_result", map[string]any{"job_id": "job_1"}).StructuredContent.(map[string]any)["error"].(map[string]any)
 	if got, _ := whole["traceback"].([]any); len(got) != len(read().Traceback) {
 		t.Errorf("the job has %d parts, want %d", len(got), len(read().Traceback))
+	}
+	own := []string{"File /tmp/own.py:1, in a()", "File ~/own.py:2, in b()", "File <string>:3", "File /workspace/a.py:4, in c()"}
+	libraries := []string{"File ~/.packages/six.py:1, in d()", "File /usr/lib/python3.13/a.py:1, in e()", "File /usr/lib/python3/dist-packages/a.py:1", "File <frozen importlib._bootstrap>:1, in f()"}
+	e := &wire.CodeError{Name: "E", Value: "e", Traceback: slices.Concat([]string{"E    Traceback (most recent call last)"}, own, libraries, []string{"E: e", strings.Repeat("x", 2000)})}
+	text = textOf(python(setup(t, withArtifacts(wire.ExecuteResult{Error: e})), nil))
+	for _, frame := range own {
+		testbed.Check(t, strings.Contains(text, frame), "the frame %q of the caller's is left out:\n%s", frame, text)
+	}
+	for _, frame := range libraries {
+		testbed.Check(t, !strings.Contains(text, frame), "the frame %q of a library is left:\n%s", frame, text)
 	}
 	few := &wire.CodeError{Name: "E", Value: "e", Traceback: []string{"E    Traceback (most recent call last)", "File /usr/lib/python3.13/a.py:1, in a()\n" + strings.Repeat("x", 1850), "E: e"}}
 	if text := textOf(python(setup(t, withArtifacts(wire.ExecuteResult{Error: few})), nil)); !strings.Contains(text, "File /usr/lib") {
