@@ -150,7 +150,7 @@ func artifactsOf(list []wire.Artifact) []map[string]any {
 func outcomesOf(list []wire.InstalledOne) []map[string]any {
 	out := make([]map[string]any, len(list))
 	for i, p := range list {
-		out[i] = map[string]any{"name": p.Name, "requested": p.Requested, "status": p.Status, "version": p.Version, "message": strings.TrimSpace(p.Message + " " + p.Why)}
+		out[i] = map[string]any{"name": p.Name, "requested": p.Requested, "status": p.Status, "version": p.Version, "message": strings.TrimSpace(asTool(p.Message) + " " + p.Why)}
 	}
 	return out
 }

@@ -60,21 +60,27 @@ func outcomeOf(j *wire.Job) *runOutcome {
 	}
 }
 
-// Routes that are tools here: farm.InstallRoute, and what makes a kernel use another version of a package.
+// Routes that are tools here: farm.InstallRoute, what makes a kernel use another version of a package, and what says how an install ended.
 var (
 	installRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/packages`)
 	restartRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/restart`)
+	listRoute    = regexp.MustCompile(`GET /v1/sandboxes/\w+/packages lists what is installed`)
 )
 
-// asTools names what the tools can do, in notes of the farm: tools in place of routes and verbs. What no tool can do is left out.
-func asTools(notes []string) []string {
-	words := strings.NewReplacer(
+// asTool names what the tools can do, in a note of the farm or its message on a package: tools in place of routes and verbs. What no tool can do is left out.
+func asTool(note string) string {
+	note = strings.NewReplacer(
 		farm.SendFile, "", farm.UploadWays, "(upload_file_to_sandbox)", farm.AskElsewhere, "", farm.MorePIDs, "",
 		farm.AllowLater, " (create_sandbox)", farm.AllowMore, "Create a sandbox with other allow_hosts for another host.",
-	)
+	).Replace(note)
+	note = listRoute.ReplaceAllString(note, "check_package_status says whether it is installed")
+	return restartRoute.ReplaceAllString(installRoute.ReplaceAllString(note, "install_packages_in_sandbox"), "restart_kernel")
+}
+
+func asTools(notes []string) []string {
 	named := make([]string, len(notes))
 	for i, note := range notes {
-		named[i] = restartRoute.ReplaceAllString(installRoute.ReplaceAllString(words.Replace(note), "install_packages_in_sandbox"), "restart_kernel")
+		named[i] = asTool(note)
 	}
 	return named
 }
@@ -212,7 +218,7 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 	for _, one := range out.installed {
 		fmt.Fprintf(b, "package %s: %s", strings.TrimSpace(one.Name+" "+one.Version), one.Status)
 		if one.Message != "" {
-			fmt.Fprintf(b, ": %s", one.Message)
+			fmt.Fprintf(b, ": %s", asTool(one.Message))
 		}
 		b.WriteByte('\n')
 	}

@@ -88,7 +88,7 @@ func writePackages(b *strings.Builder, list []wire.InstalledOne) {
 			fmt.Fprintf(b, " (%s %s)", p.Name, p.Version)
 		}
 		if p.Message != "" {
-			fmt.Fprintf(b, ": %s", p.Message)
+			fmt.Fprintf(b, ": %s", asTool(p.Message))
 		}
 		b.WriteByte('\n')
 	}
@@ -195,6 +195,7 @@ func (c *call) packageOf(manager, name string) (wire.Package, error) {
 			p.Message += fmt.Sprintf(" If you mean the module %s: its package is %s.", name, meant)
 		}
 	}
+	p.Message = asTool(p.Message)
 	return p, err
 }
 

@@ -102,8 +102,8 @@ func TestNotesNameTools(t *testing.T) {
 		"It is missing: install it (install_packages_in_sandbox), or run with auto_install.", "Not there (install_packages_in_sandbox with manager npm).", "The code sees: upload it first (upload_file_to_sandbox).",
 		"No input.", "Start fewer.", "Add a host (create_sandbox); no.", "Create a sandbox with other allow_hosts for another host.", "Restart it (restart_kernel).",
 	}
-	b := setup(t, withArtifacts(wire.ExecuteResult{Notes: notes, Installed: []wire.InstalledOne{{Name: "a", Version: "1", Status: "installed"}, {Name: "b", Status: "failed", Message: "b was not found."}}}))
-	if text := textOf(python(b, nil)); !strings.Contains(text, "\npackage a 1: installed\npackage b: failed: b was not found.\nnote: "+strings.Join(want, "\nnote: ")+"\n") {
+	b := setup(t, withArtifacts(wire.ExecuteResult{Notes: notes, Installed: []wire.InstalledOne{{Name: "a", Version: "1", Status: "installed"}, {Name: "b", Status: "failed", Message: "b: GET /v1/sandboxes/sbx_1/packages lists what is installed."}}}))
+	if text := textOf(python(b, nil)); !strings.Contains(text, "\npackage a 1: installed\npackage b: failed: b: check_package_status says whether it is installed.\nnote: "+strings.Join(want, "\nnote: ")+"\n") {
 		t.Errorf("the text is\n%s", text)
 	}
 	b = setup(t, &fakeFarm{CommandFunc: func(context.Context, string, wire.CommandRequest, time.Duration) (wire.Job, error) {
