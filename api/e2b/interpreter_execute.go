@@ -242,7 +242,7 @@ func (s *stream) end(job *wire.Job) {
 // ownWords are notes of the farm as the end of a traceback, which the SDKs show, with what callers of E2B can do.
 func ownWords(sandbox string, notes []string) []string {
 	words := strings.NewReplacer(
-		strings.Replace(farm.InstallRoute, "{id}", sandbox, 1), "commands.run of pip install", farm.OrAutoInstall, "", farm.MorePIDs, "",
+		farm.InstallRouteOf(sandbox), "commands.run of pip install", farm.OrAutoInstall, "", farm.MorePIDs, "",
 		farm.SendFile, "", farm.UploadWays, "(files.write)", farm.AskElsewhere, "", farm.AllowLater, "",
 	)
 	lines := make([]string, len(notes))

@@ -60,9 +60,9 @@ func outcomeOf(j *wire.Job) *runOutcome {
 	}
 }
 
-// Routes that are tools here: farm.InstallRoute, what makes a kernel use another version of a package, and what says how an install ended.
+// Routes that are tools here: what installs packages, what makes a kernel use another version of a package, and what says how an install ended.
 var (
-	installRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/packages`)
+	installRoute = regexp.MustCompile(farm.InstallRouteOf(`\w+`))
 	restartRoute = regexp.MustCompile(`POST /v1/sandboxes/\w+/restart`)
 	listRoute    = regexp.MustCompile(`GET /v1/sandboxes/\w+/packages lists what is installed`)
 )

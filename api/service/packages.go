@@ -132,7 +132,7 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 	if i < 0 {
 		return wire.Package{
 			Name: name, Status: string(farm.PackageNotFound), Manager: manager,
-			Message: "It is not in the sandbox. Install it with POST /v1/sandboxes/" + box.ID + "/packages.",
+			Message: "It is not in the sandbox. Install it with " + farm.InstallRouteOf(box.ID) + ".",
 		}, nil
 	}
 	out.Status, out.Version = string(farm.PackageInstalled), found[i].Version

@@ -71,15 +71,18 @@ const (
 const (
 	MoreMemory    = "create a sandbox with more memory_mb"
 	MorePIDs      = ", or create a sandbox with more pids"
-	InstallRoute  = "POST /v1/sandboxes/{id}/packages" // with the id of the sandbox
 	OrAutoInstall = ", or run with auto_install"
 	SendFile      = "send a file of yours along (files of a run, --file of sandfarm run), or "
 	UploadWays    = "(sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/)"
 	AllowLater    = ", for a running sandbox by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow"
 	AllowMore     = "Change allow_hosts of the sandbox for another host; its egress log says what was denied."
 	AskElsewhere  = " Environment variables (env) pass values, too. A program that must ask runs in a terminal of a sandbox that stays open (Terminal on its page of the dashboard, " +
-		"sandfarm ssh, sandfarm exec -it), or as a process with input (POST …/processes with stdin)."
+		"sandfarm ssh, sandfarm exec -it)" + OrAsProcess + "."
+	OrAsProcess = ", or as a process with input (POST …/processes with stdin)"
 )
+
+// InstallRouteOf is the route that installs packages in a sandbox, as these texts name it.
+func InstallRouteOf(sandbox string) string { return "POST /v1/sandboxes/" + sandbox + "/packages" }
 
 // RichResult is one MIME type of one displayed value. Text is plain, anything else base64. A value larger than
 // MaxInlineRich is an artifact and has no Data.

@@ -196,7 +196,7 @@ func hints(r *farm.Result, request *farm.Request, sandbox *farm.Sandbox, allowli
 		note  string
 	}{
 		{true, cmp.Or(deniedNote(denied, s), networkNote(r, s, allowlist))},
-		{node != "", fmt.Sprintf("The package %s is not installed: install it (%s with manager npm).", node, withSandboxID(farm.InstallRoute, cmp.Or(sandbox.ID, "{id}")))},
+		{node != "", fmt.Sprintf("The package %s is not installed: install it (%s with manager npm).", node, farm.InstallRouteOf(sandbox.ID))},
 		{lacksProgram && ofNode, fmt.Sprintf("This image has no %s: create a sandbox with the image node.", program)},
 		{lacksProgram && !ofNode, fmt.Sprintf("This image has no program %s. ", program) + otherPrograms},
 		{true, moduleNote(r, request, sandbox)},
@@ -270,7 +270,7 @@ func moduleNote(r *farm.Result, request *farm.Request, s *farm.Sandbox) string {
 	}
 	way := "packages" // of the run
 	if !s.OneShot {
-		way = withSandboxID(farm.InstallRoute, s.ID)
+		way = farm.InstallRouteOf(s.ID)
 	}
 	if auto {
 		return fmt.Sprintf("auto_install found no package to install for the module %s: it installs what import statements name. Install the package that provides it (%s).", module, way)

@@ -68,7 +68,7 @@ var verbOf = map[string]string{"images": `"sandfarm images"`, "keys": `"sandfarm
 
 var (
 	apiList    = regexp.MustCompile(`GET /v1/(images|keys|workers)\b`)
-	apiInstall = regexp.MustCompile(`POST /v1/sandboxes/(sbx_\w+)/packages\b`) // farm.InstallRoute
+	apiInstall = regexp.MustCompile(farm.InstallRouteOf(`(sbx_\w+)`) + `\b`)
 	apiControl = regexp.MustCompile(`POST /v1/sandboxes/(sbx_\w+)/(resume|restart)\b`)
 )
 
@@ -77,7 +77,7 @@ func asFlags(text string) string {
 	text = apiList.ReplaceAllStringFunc(text, func(route string) string { return verbOf[strings.TrimPrefix(route, "GET /v1/")] })
 	text = strings.NewReplacer(
 		"(packages)", "(--package)", "with manager npm", "with --manager npm", "leave gpu out", "leave --gpu out", farm.UploadWays, "(sandfarm cp)",
-		"(env)", "(-e)", ", or as a process with input (POST …/processes with stdin)", "", farm.AllowLater, ", for a running sandbox by sandfarm sandbox allow",
+		"(env)", "(-e)", farm.OrAsProcess, "", farm.AllowLater, ", for a running sandbox by sandfarm sandbox allow",
 	).Replace(text)
 	text = apiInstall.ReplaceAllString(text, `"sandfarm packages install $1 NAME"`)
 	text = apiControl.ReplaceAllString(text, `"sandfarm sandbox $2 $1"`)

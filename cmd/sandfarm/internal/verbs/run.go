@@ -257,7 +257,7 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 			result.Notes = slices.DeleteFunc(result.Notes, notedLack.MatchString)
 		}
 		for i, one := range result.Notes { // a run installs packages itself
-			result.Notes[i] = strings.ReplaceAll(one, strings.Replace(farm.InstallRoute, "{id}", f.sandbox, 1), "packages")
+			result.Notes[i] = strings.ReplaceAll(one, farm.InstallRouteOf(f.sandbox), "packages")
 		}
 		a.printError(result, job.State)
 		if note != "" {
