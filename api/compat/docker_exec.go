@@ -132,7 +132,7 @@ func (e *dockerExecuted) add(job *wire.Job, group []string) bool {
 		for _, one := range r.Installed {
 			e.Installed = append(e.Installed, dockerInstall{Name: one.Name, Version: one.Version, Status: one.Status, Why: one.Why, Message: one.Message})
 		}
-		e.Notes = append(e.Notes, r.Notes...)
+		e.Notes = append(e.Notes, farm.NotesWith("pip install in a command", "write_file_sandbox", job.SandboxID, r.Notes)...)
 		ok = ok && !anyFailed(r)
 	}
 	if job.State != string(farm.JobCompleted) {

@@ -241,6 +241,24 @@ func TestExecThatIsStoppedNamesTheCommand(t *testing.T) {
 	}
 }
 
+// The notes of the farm name routes and fields of its API; here are commands and files.
+func TestNotesOfAnExecNameItsTools(t *testing.T) {
+	t.Parallel()
+	b := setupDocker(t)
+	b.farm.CommandFunc = func(context.Context, wire.CommandRequest) wire.Job {
+		job := completed(&wire.Result{Command: &wire.CommandResult{Notes: []string{
+			"Install it (" + farm.InstallRouteOf("sbx_1") + ")" + farm.OrAutoInstall + ".", "Install it (" + farm.InstallRouteOf("sbx_1") + " with manager npm).",
+			"No file: upload it first " + farm.UploadWays + ".", "No input." + farm.AskElsewhere, "Start fewer" + farm.MorePIDs + ".",
+		}}})
+		job.SandboxID = "sbx_1"
+		return job
+	}
+	want := []any{
+		"Install it (pip install in a command).", "Install it (npm install in a command).", "No file: upload it first (write_file_sandbox).", "No input.", "Start fewer.",
+	}
+	testbed.Diff(t, "notes", want, b.call("sandbox_exec", map[string]any{"commands": []string{"a"}})["notes"].([]any))
+}
+
 func TestStopKeepsAPersistentSandboxAndCleanClosesIt(t *testing.T) {
 	t.Parallel()
 	b := setupDocker(t)

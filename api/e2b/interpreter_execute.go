@@ -241,13 +241,9 @@ func (s *stream) end(job *wire.Job) {
 
 // ownWords are notes of the farm as the end of a traceback, which the SDKs show, with what callers of E2B can do.
 func ownWords(sandbox string, notes []string) []string {
-	words := strings.NewReplacer(
-		farm.InstallRouteOf(sandbox), "commands.run of pip install", farm.OrAutoInstall, "", farm.MorePIDs, "",
-		farm.SendFile, "", farm.UploadWays, "(files.write)", farm.AskElsewhere, "", farm.AllowLater, "",
-	)
-	lines := make([]string, len(notes))
-	for i, note := range notes {
-		lines[i] = "note: " + words.Replace(note)
+	lines := farm.NotesWith("commands.run of pip install", "files.write", sandbox, notes)
+	for i, note := range lines {
+		lines[i] = "note: " + note
 	}
 	return lines
 }

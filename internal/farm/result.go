@@ -84,6 +84,20 @@ const (
 // InstallRouteOf is the route that installs packages in a sandbox, as these texts name it.
 func InstallRouteOf(sandbox string) string { return "POST /v1/sandboxes/" + sandbox + "/packages" }
 
+// NotesWith are notes on a sandbox for callers who have its commands and files alone: install and upload are their words for pip install and the upload of
+// a file. What they cannot do is left out.
+func NotesWith(install, upload, sandbox string, notes []string) []string {
+	words := strings.NewReplacer(
+		InstallRouteOf(sandbox)+" with manager npm", strings.Replace(install, ManagerPip, ManagerNpm, 1), InstallRouteOf(sandbox), install, OrAutoInstall, "",
+		MorePIDs, "", SendFile, "", UploadWays, "("+upload+")", AskElsewhere, "", AllowLater, "",
+	)
+	named := make([]string, len(notes))
+	for i, note := range notes {
+		named[i] = words.Replace(note)
+	}
+	return named
+}
+
 // RichResult is one MIME type of one displayed value. Text is plain, anything else base64. A value larger than
 // MaxInlineRich is an artifact and has no Data.
 type RichResult struct {
