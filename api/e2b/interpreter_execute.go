@@ -198,8 +198,8 @@ type errorLine struct {
 	Traceback string `json:"traceback"`
 }
 
-func (s *stream) fail(name, value, traceback string) {
-	s.line(errorLine{"error", name, value, traceback})
+func (s *stream) fail(name, value string, traceback []string) {
+	s.line(errorLine{"error", name, value, strings.Join(traceback, "\n")})
 }
 
 // add adds the line of an event. E2B's interpreter passes on neither updates of values nor clears, so neither are they here.
@@ -221,17 +221,18 @@ func (s *stream) end(job *wire.Job) {
 	if job.Result != nil && job.Result.Execute != nil {
 		result = job.Result.Execute
 	}
+	notes := ownWords(job.SandboxID, result.Notes)
 	switch e := result.Error; {
 	case job.State == string(farm.JobTimedOut):
-		s.fail("TimeoutError", reason(job), "")
+		s.fail("TimeoutError", reason(job), notes)
 	case job.State != string(farm.JobCompleted):
-		s.fail("ExecutionError", reason(job), "")
+		s.fail("ExecutionError", reason(job), notes)
 	case e != nil:
-		s.fail(e.Name, e.Value, strings.Join(append(slices.Clone(e.Traceback), ownWords(job.SandboxID, result.Notes)...), "\n"))
+		s.fail(e.Name, e.Value, append(slices.Clone(e.Traceback), notes...))
 	case result.ExitCode != 0 && result.FreshProcess:
-		s.fail("ExitError", fmt.Sprintf("exit status %d", result.ExitCode), "")
+		s.fail("ExitError", fmt.Sprintf("exit status %d", result.ExitCode), notes)
 	case result.ExitCode != 0:
-		s.fail("SystemExit", fmt.Sprint(result.ExitCode), "")
+		s.fail("SystemExit", fmt.Sprint(result.ExitCode), notes)
 	}
 	if result.ExecutionCount > 0 {
 		s.line(map[string]any{"type": "number_of_executions", "execution_count": result.ExecutionCount})
