@@ -67,9 +67,10 @@ var apiWord = regexp.MustCompile(`\b[a-z][a-z_.]*[a-z]\b(?:\[\d+\])?`)
 var verbOf = map[string]string{"images": `"sandfarm images"`, "keys": `"sandfarm key ls"`, "workers": `"sandfarm workers"`}
 
 var (
-	apiList    = regexp.MustCompile(`GET /v1/(images|keys|workers)\b`)
-	apiInstall = regexp.MustCompile(farm.InstallRouteOf(`(sbx_\w+)`) + `\b`)
-	apiControl = regexp.MustCompile(`POST /v1/sandboxes/(sbx_\w+)/(resume|restart)\b`)
+	apiList      = regexp.MustCompile(`GET /v1/(images|keys|workers)\b`)
+	apiInstall   = regexp.MustCompile(farm.InstallRouteOf(`(sbx_\w+)`) + `\b`)
+	apiInstalled = regexp.MustCompile(`GET /v1/sandboxes/(sbx_\w+)/packages\b`)
+	apiControl   = regexp.MustCompile(`POST /v1/sandboxes/(sbx_\w+)/(resume|restart)\b`)
 )
 
 // asFlags names what can be used here, in a text of the farm: flags in place of fields, verbs in place of routes.
@@ -80,6 +81,7 @@ func asFlags(text string) string {
 		"(env)", "(-e)", farm.OrAsProcess, "", farm.AllowLater, ", for a running sandbox by sandfarm sandbox allow",
 	).Replace(text)
 	text = apiInstall.ReplaceAllString(text, `"sandfarm packages install $1 NAME"`)
+	text = apiInstalled.ReplaceAllString(text, `"sandfarm packages ls $1"`)
 	text = apiControl.ReplaceAllString(text, `"sandfarm sandbox $2 $1"`)
 	text = apiWord.ReplaceAllStringFunc(text, func(word string) string {
 		name, index, listed := strings.Cut(strings.TrimSuffix(word, "]"), "[")

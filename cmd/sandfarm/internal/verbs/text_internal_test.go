@@ -84,6 +84,7 @@ func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 		"it may have: 64 (pids), with those" + farm.MorePIDs:            "it may have: 64 (--pids), with those, or create a sandbox with more --pids",
 		"install it (POST /v1/sandboxes/sbx_1/packages), or":            `install it ("sandfarm packages install sbx_1 NAME"), or`,
 		"it (POST /v1/sandboxes/sbx_1/packages with manager npm).":      `it ("sandfarm packages install sbx_1 NAME" with --manager npm).`,
+		"ended. GET /v1/sandboxes/sbx_1/packages lists what is":         `ended. "sandfarm packages ls sbx_1" lists what is`,
 		"upload it first " + farm.UploadWays:                            "upload it first (sandfarm cp)",
 		"add a host there" + farm.AllowLater:                            "add a host there, for a running sandbox by sandfarm sandbox allow",
 		farm.AskElsewhere: " Environment variables (-e) pass values, too. A program that must ask runs in a terminal of a sandbox that stays open " +
