@@ -172,7 +172,8 @@ type restoreArgs struct {
 	Memory     int    `lua:"memory"` // MiB
 	Millicores int    `lua:"millicores"`
 	GPUs       int    `lua:"gpus"`
-	Used       string `lua:"used"` // microseconds, as Expires
+	Checkpoint int64  `lua:"checkpoint"` // bytes; 0: it does not hibernate
+	Used       string `lua:"used"`       // microseconds, as Expires
 	Expires    string `lua:"expires"`
 	Idle       int    `lua:"idle"` // seconds
 	Node       string `lua:"node"`
@@ -184,7 +185,8 @@ type restoreArgs struct {
 // RestoreSandbox writes the record of a sandbox whose container runs, or is hibernated, but whose record is gone, as ready or
 // hibernated: Redis has lost its data. A record of an
 // earlier generation than the container's gets container, node and generation: Redis has lost what is newer than the record, or another node
-// has restored it from a container that was left behind. Another record stays unchanged, and restored is false.
+// has restored it from a container that was left behind. Another record stays unchanged, and restored is false. The checkpoint of a hibernated one counts
+// against max_stored_mb as its memory does, as where it hibernates (Move.Checkpoint), but is not refused.
 func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored bool, err error) {
 	// Not RememberTenant and RememberOnNode: their caches may be older than the loss.
 	if err := errors.Join(s.StoreTenant(ctx, box.Tenant), s.StoreOnNode(ctx, box.Node, box.Tenant)); err != nil {
@@ -201,13 +203,13 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	if !db.IsReference(string(doc)) {
 		size = 0
 	}
-	state := farm.SandboxReady
+	state, checkpoint := farm.SandboxReady, int64(0)
 	if box.State == farm.SandboxHibernated {
-		state = box.State
+		state, checkpoint = box.State, int64(box.Spec.Resources.MemoryMB)<<20
 	}
 	memoryMB, millicores, gpus := Charge(box)
 	r, err := s.Run(ctx, "restore sandbox", "sandbox_restore", box.Tenant, restoreArgs{
-		ID: box.ID, State: string(state), Doc: doc, Stored: size, Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: db.Micros(box.LastUsedAt), Expires: db.Micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
+		ID: box.ID, State: string(state), Doc: doc, Stored: size, Memory: memoryMB, Millicores: millicores, GPUs: gpus, Checkpoint: checkpoint, Used: db.Micros(box.LastUsedAt), Expires: db.Micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
 		Generation: max(box.Generation, 1),
 	})
 	if err != nil {

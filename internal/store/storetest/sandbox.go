@@ -299,6 +299,31 @@ func checkpointsAreStored(t *testing.T, factory Factory) {
 	}
 }
 
+// restoredCheckpointsAreStored charges the checkpoint of a sandbox that is restored as hibernated, once, until it resumes.
+func restoredCheckpointsAreStored(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := &farm.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant, Node: "n1", Container: "c1", CreatedAt: b.clock.Now(), ExpiresAt: b.clock.Now().Add(time.Hour),
+		Spec: farm.SandboxSpec{Image: "python", Resources: farm.Resources{MemoryMB: 10}},
+	}
+	for i, state := range []farm.SandboxState{farm.SandboxHibernated, farm.SandboxHibernated, farm.SandboxReady, farm.SandboxHibernated} {
+		box.State, box.Generation = state, i+1
+		restored, err := b.RestoreSandbox(t.Context(), box)
+		testbed.Require(t, err == nil && restored, "RestoreSandbox of generation %d = %v, %v", i+1, restored, err)
+		want := store.Stored{}
+		if state == farm.SandboxHibernated {
+			want.Reserved = 10 * mib
+		}
+		b.stored(t, want)
+		if drift, _, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || drift != (store.StoredDrift{}) {
+			t.Errorf("repair: %+v, %v", drift, err)
+		}
+	}
+	_, err := b.MoveSandbox(t.Context(), store.Move{Ref: box.Ref(), To: farm.SandboxBusy})
+	testbed.Must(t, err)
+	b.stored(t, store.Stored{})
+}
+
 // hibernatedSandboxesAreNotIdle lets them live until their absolute deadline, and counts no use.
 func hibernatedSandboxesAreNotIdle(t *testing.T, factory Factory) {
 	b := setup(t, factory)

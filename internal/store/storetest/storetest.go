@@ -121,6 +121,7 @@ func Run(t *testing.T, factory Factory) {
 		"EgressLogIsFenced":               egressLogIsFenced,
 		"CheckpointsAreStored":            checkpointsAreStored,
 		"HibernatedSandboxesAreNotIdle":   hibernatedSandboxesAreNotIdle,
+		"RestoredCheckpointsAreStored":    restoredCheckpointsAreStored,
 		"HostsArePatched":                 hostsArePatched,
 		"SecretsEndWithTheirSandbox":      secretsEndWithTheirSandbox,
 		"SecretsAreReplacedAsTheyWere":    secretsAreReplacedAsTheyWere,
