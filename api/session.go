@@ -111,8 +111,8 @@ func (s *Server) closeSession(c *gin.Context) error {
 	if !access.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
-	if sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request); err == nil && ok {
-		if caller, err := s.keys.FindSum(c.Request.Context(), sum); err == nil {
+	if one, err := s.sessions.Read(c.Request.Context(), c.Request); err == nil && one != nil {
+		if caller, err := s.keys.FindSum(c.Request.Context(), one.Sum); err == nil {
 			s.actFor(c, caller, "")
 		}
 	}
@@ -134,22 +134,22 @@ func (s *Server) authenticate(c *gin.Context, sessions bool) error {
 	if !sessions || c.GetHeader("Authorization") != "" || c.GetHeader("X-API-Key") != "" || rest.Caller(c).KeyID != "" {
 		return rest.Authenticate(c, s.keys)
 	}
-	sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request)
+	one, err := s.sessions.Read(c.Request.Context(), c.Request)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if one == nil {
 		return rest.Authenticate(c, s.keys)
 	}
 	if !access.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
 	c.Set(bySessionKey, true) // also of a key that has ended
-	caller, err := s.keys.FindSum(c.Request.Context(), sum)
+	caller, err := s.keys.FindSum(c.Request.Context(), one.Sum)
 	if err != nil {
 		return err
 	}
-	rest.ActFor(c, caller)
+	rest.ActFor(c, caller.By(one))
 	return nil
 }
 

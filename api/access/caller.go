@@ -25,6 +25,13 @@ type Caller struct {
 
 	settings bool         // the key is one of the settings, which are never revoked
 	sum      store.KeySum // of a key that was made at run time
+	session  *Session     // of the browser that has shown the key; nil: the request has the key
+}
+
+// By returns the caller as one whom a session stands for: Hold ends its requests with the session, too.
+func (c Caller) By(s *Session) Caller {
+	c.session = s
+	return c
 }
 
 // May reports whether the caller has a scope.
@@ -71,14 +78,14 @@ func CallerOf(ctx context.Context) Caller {
 	return c
 }
 
-// ErrEnded is the cause of a context of Hold whose key is no longer valid.
-var ErrEnded = farm.Errorf(farm.CodeUnauthorized, "The API key of this request was revoked or has expired.")
+// ErrEnded is the cause of a context of Hold whose key or session is no longer valid.
+var ErrEnded = farm.Errorf(farm.CodeUnauthorized, "The API key of this request was revoked or has expired, or its browser has logged out.")
 
 // Hold returns a context for the work of a request. It is canceled with ErrEnded within two seconds after the caller's key is
-// revoked or expires, however long the request lasts. Of a caller that was not found here, the tenant and the id of the key say which
+// revoked or expires, or its session ends, however long the request lasts. Of a caller that was not found here, the tenant and the id of the key say which
 // key that is. Whoever calls Hold calls release at the end of the request, and ends ctx then.
 func (r *Keys) Hold(ctx context.Context, c Caller) (held context.Context, release func()) {
-	if c.settings {
+	if c.settings && c.session == nil {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -93,7 +100,7 @@ func (r *Keys) Hold(ctx context.Context, c Caller) (held context.Context, releas
 	}
 }
 
-// hold looks at a key every second. Requests that end sooner, which most do, cost a timer.
+// hold looks at a key and a session every second. Requests that end sooner, which most do, cost a timer.
 type hold struct {
 	ring   *Keys
 	caller Caller
@@ -121,8 +128,11 @@ func (h *hold) check() {
 	h.again()
 }
 
-// Check returns ErrEnded if a caller's key is no longer valid, as Hold does, for work that outlives its request.
+// Check returns ErrEnded if a caller's key or session is no longer valid, as Hold does, for work that outlives its request.
 func (r *Keys) Check(ctx context.Context, c Caller) error {
+	if c.session != nil && c.session.over(ctx) {
+		return ErrEnded
+	}
 	if !c.settings && r.refresh(ctx, time.Now().Add(-fresh)) == nil && !r.valid(ctx, c) {
 		return ErrEnded
 	}

@@ -109,8 +109,8 @@ func (s *Sessions) allows(sum store.KeySum) bool {
 // Close ends the sessions of a request's browser and makes a cookie that removes the one of Open. A path that Open refuses is taken as "/".
 func (s *Sessions) Close(ctx context.Context, r *http.Request, path string) (*http.Cookie, error) {
 	for _, value := range cookies(r) {
-		one, ok, err := s.parse(ctx, value)
-		if err == nil && ok {
+		one, err := s.parse(ctx, value)
+		if err == nil && one != nil {
 			err = s.store.EndSession(ctx, one.id, SessionLife)
 		}
 		if err != nil {
@@ -156,52 +156,64 @@ func cookies(r *http.Request) []string {
 	return values
 }
 
-// Read returns the hash of the key that the request's browser has shown. ok is false if no cookie is one of a session that lasts.
-func (s *Sessions) Read(ctx context.Context, r *http.Request) (sum store.KeySum, ok bool, err error) {
+// Session is a browser that is logged in.
+type Session struct {
+	Sum   store.KeySum // of the key that it has shown
+	id    string
+	until time.Time
+	of    *Sessions
+}
+
+// Read returns the session of a request's browser; nil if no cookie is one of a session that lasts.
+func (s *Sessions) Read(ctx context.Context, r *http.Request) (*Session, error) {
 	for _, value := range cookies(r) {
-		one, ok, err := s.parse(ctx, value)
+		one, err := s.parse(ctx, value)
 		if err != nil {
-			return sum, false, err
+			return nil, err
 		}
-		if !ok {
+		if one == nil {
 			continue
 		}
 		ended, err := s.store.SessionEnded(ctx, one.id)
 		if err != nil {
-			return sum, false, err
+			return nil, err
 		}
 		if !ended {
-			return one.sum, true, nil
+			return one, nil
 		}
 	}
-	return sum, false, nil
+	return nil, nil
 }
 
-// opened is what a cookie says.
-type opened struct {
-	sum store.KeySum
-	id  string
+// over reports whether a session has ended, as far as is known.
+func (s *Session) over(ctx context.Context) bool {
+	if !s.of.now().Before(s.until) {
+		return true
+	}
+	ended, err := s.of.store.SessionEnded(ctx, s.id)
+	return err == nil && ended
 }
 
-// parse reads a cookie. ok is false for one that is not valid or too old.
-func (s *Sessions) parse(ctx context.Context, value string) (o opened, ok bool, err error) {
+// parse reads a cookie. It returns nil for one that is not valid or too old.
+func (s *Sessions) parse(ctx context.Context, value string) (*Session, error) {
 	parts, err := s.signer.Open(ctx, value)
 	if errors.Is(err, ErrToken) {
-		return o, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return o, false, err
+		return nil, err
 	}
-	if len(parts) != 4 || parts[0] != version || len(parts[2]) != hex.EncodedLen(len(o.sum)) {
-		return o, false, nil // another kind of token
+	one := Session{of: s}
+	if len(parts) != 4 || parts[0] != version || len(parts[2]) != hex.EncodedLen(len(one.Sum)) {
+		return nil, nil // another kind of token
 	}
 	until, err := strconv.ParseInt(parts[1], 10, 64)
-	if err != nil || !s.now().Before(time.Unix(until, 0)) {
-		return o, false, nil // it is too old
+	if one.until = time.Unix(until, 0); err != nil || !s.now().Before(one.until) {
+		return nil, nil // it is too old
 	}
-	_, err = hex.Decode(o.sum[:], []byte(parts[2]))
-	o.id = parts[3]
-	return o, err == nil, nil
+	_, err = hex.Decode(one.Sum[:], []byte(parts[2]))
+	one.id = parts[3]
+	return &one, err
 }
 
 // SameOrigin reports whether a request comes from a page of this origin, or was typed by the user. Browsers say so on https and on loopback.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/access"
@@ -49,13 +50,13 @@ func sessions(store key) (*access.Sessions, *clock) {
 	return access.NewSessions(access.NewSigner(store, c.now), ended{}, c.now), c
 }
 
-func read(t *testing.T, s *access.Sessions, value string) (sum [32]byte, ok bool) {
+func read(t *testing.T, s *access.Sessions, value string) *access.Session {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
 	r.AddCookie(&http.Cookie{Name: access.Cookie, Value: value})
-	got, ok, err := s.Read(t.Context(), r)
+	got, err := s.Read(t.Context(), r)
 	testbed.Must(t, err)
-	return got, ok
+	return got
 }
 
 func TestASessionLastsForItsLife(t *testing.T) {
@@ -69,9 +70,8 @@ func TestASessionLastsForItsLife(t *testing.T) {
 	}
 	for after, want := range map[time.Duration]bool{0: true, access.SessionLife - time.Second: true, access.SessionLife: false, access.SessionLife + time.Second: false} {
 		c.at = time.Unix(1_800_000_000, 0).Add(after)
-		if got, ok := read(t, s, cookie.Value); ok != want || ok && got != mine {
-			t.Errorf("after %s the session counts: %v", after, ok)
-		}
+		got := read(t, s, cookie.Value)
+		testbed.Check(t, (got != nil) == want && (got == nil || got.Sum == mine), "after %s the session is %+v", after, got)
 	}
 }
 
@@ -93,9 +93,40 @@ func TestASessionEndsWhenItsBrowserLogsOut(t *testing.T) {
 		t.Errorf("log out: %v, %v", gone, err)
 	}
 	for i, want := range []bool{false, true} {
-		if _, ok := read(t, s, made[i].Value); ok != want {
-			t.Errorf("session %d counts: %v", i, ok)
-		}
+		testbed.Check(t, (read(t, s, made[i].Value) != nil) == want, "whether session %d counts is not %v", i, want)
+	}
+}
+
+// Requests that a session has opened end with it, however long they last.
+func TestHoldEndsWithTheSession(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*access.Sessions, *http.Request){
+		"log-out": func(s *access.Sessions, r *http.Request) {
+			_, err := s.Close(r.Context(), r, "/")
+			testbed.Must(t, err)
+		},
+		"life": func(*access.Sessions, *http.Request) { time.Sleep(access.SessionLife) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := access.NewSessions(access.NewSigner(key("a"), time.Now), ended{}, time.Now)
+				ring := access.NewKeys(newRecords(), access.KeysConfig{})
+				defer ring.Close()
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+				cookie, err := s.Open(t.Context(), r, sha256.Sum256(nil), "/")
+				testbed.Must(t, err)
+				r.AddCookie(cookie)
+				held, release := ring.Hold(t.Context(), access.FromSettings(farm.Key{Tenant: "acme"}).By(read(t, s, cookie.Value)))
+				defer release()
+				time.Sleep(time.Minute)
+				testbed.Require(t, held.Err() == nil, "it ended early: %v", context.Cause(held))
+				end(s, r)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				testbed.Check(t, errors.Is(context.Cause(held), access.ErrEnded), "the request goes on: %v", context.Cause(held))
+			})
+		})
 	}
 }
 
@@ -127,9 +158,8 @@ func TestOfManyCookiesAFewAreLookedAt(t *testing.T) {
 			}
 			r.AddCookie(&http.Cookie{Name: access.Cookie, Value: cookie.Value})
 		}
-		if _, ok, err := s.Read(t.Context(), r); ok || err != nil || store.times != want {
-			t.Errorf("of 20 cookies (the same: %t) %d are looked at, %v, %v", same, store.times, ok, err)
-		}
+		got, err := s.Read(t.Context(), r)
+		testbed.Check(t, got == nil && err == nil && store.times == want, "of 20 cookies (the same: %t) %d are looked at, %v, %v", same, store.times, got, err)
 	}
 }
 
@@ -145,9 +175,8 @@ func TestAWrongCookieHidesNoRightOne(t *testing.T) {
 		for _, value := range values {
 			r.AddCookie(&http.Cookie{Name: access.Cookie, Value: value})
 		}
-		if sum, ok, err := s.Read(t.Context(), r); err != nil || !ok || sum != sha256.Sum256([]byte("my key")) {
-			t.Errorf("%q: %v, %v", values, ok, err)
-		}
+		got, err := s.Read(t.Context(), r)
+		testbed.Check(t, err == nil && got != nil && got.Sum == sha256.Sum256([]byte("my key")), "%q: %+v, %v", values, got, err)
 	}
 }
 
@@ -170,13 +199,9 @@ func TestACookieOfAnotherMakingCountsForNothing(t *testing.T) {
 		"OfAnotherFarm": theirs.Value, "ALinkToAPort": link, "Empty": "", "NoDot": "abc", "TooLong": strings.Repeat("a", 10_000),
 		"OfAnotherKey": base64.RawURLEncoding.EncodeToString(plain) + "." + code,
 	} {
-		if _, ok := read(t, s, value); ok {
-			t.Errorf("%s counts", name)
-		}
+		testbed.Check(t, read(t, s, value) == nil, "%s counts", name)
 	}
-	if _, ok := read(t, s, mine.Value); !ok {
-		t.Error("the real one does not count")
-	}
+	testbed.Check(t, read(t, s, mine.Value) != nil, "the real one does not count")
 }
 
 func TestThePathOfACookieIsChecked(t *testing.T) {
@@ -209,13 +234,11 @@ func TestTheCookieIsSecureWhereTheCallerUsesTLS(t *testing.T) {
 		t.Errorf("the cookie is %v, removed by %v, %v, %v", cookie, gone, err, worse)
 	}
 	r.AddCookie(&http.Cookie{Name: access.Cookie, Value: cookie.Value}) // which another host could set
-	if _, ok, err := s.Read(t.Context(), r); err != nil || ok {
-		t.Errorf("a cookie without the prefix counts: %v, %v", ok, err)
-	}
+	got, err := s.Read(t.Context(), r)
+	testbed.Check(t, err == nil && got == nil, "a cookie without the prefix counts: %+v, %v", got, err)
 	r.AddCookie(&http.Cookie{Name: cookie.Name, Value: cookie.Value})
-	if _, ok, err := s.Read(t.Context(), r); err != nil || !ok {
-		t.Errorf("the cookie counts: %v, %v", ok, err)
-	}
+	got, err = s.Read(t.Context(), r)
+	testbed.Check(t, err == nil && got != nil, "the cookie does not count: %v", err)
 }
 
 func TestSameOrigin(t *testing.T) {
