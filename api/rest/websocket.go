@@ -65,6 +65,7 @@ func (s *WebSocket) Read(ctx context.Context, limit int64, stall time.Duration) 
 // Close sends a close message, and waits until the client ends the connection: for CloseTimeout, and closeBytes that come before. The library does not
 // read them: it looks at each byte by itself, which took a third of the work where a client came back after each close.
 func (s *WebSocket) Close(code websocket.StatusCode, reason string) error {
+	httpserver.Unpace(s.under.ctx)
 	_ = s.under.SetDeadline(time.Now().Add(CloseTimeout))
 	s.under.ends.Store(true)
 	return s.Conn.Close(code, reason)
@@ -116,6 +117,7 @@ func (b *below) Read(p []byte) (int, error) {
 
 // Close implements net.Conn. What a client has sent and nobody has read would reset the connection, and take the close message from it.
 func (b *below) Close() error {
+	httpserver.Unpace(b.ctx)
 	if b.ends.Load() {
 		if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()

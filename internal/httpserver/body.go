@@ -31,13 +31,13 @@ func Known(ctx context.Context, bytes *rate.Limiter) {
 	}
 	conn.setPace(func(n int) {
 		for ; n > 0; n -= chunk {
-			await(ctx, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
+			await(ctx, conn.free, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
 		}
 	})
 }
 
-// await waits, or until ctx ends. Limiter.WaitN would not wait at all where ctx has a deadline before the end.
-func await(ctx context.Context, d time.Duration) {
+// await waits, or until ctx ends or free is closed. Limiter.WaitN would not wait at all where ctx has a deadline before the end.
+func await(ctx context.Context, free <-chan struct{}, d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -46,6 +46,7 @@ func await(ctx context.Context, d time.Duration) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
+	case <-free:
 	}
 }
 
@@ -61,6 +62,13 @@ func Spend(ctx context.Context, n int) {
 func Pay(ctx context.Context) {
 	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
 		conn.pay()
+	}
+}
+
+// Unpace lets what the connection of a request still moves pass without a wait for its limiter, see Known: the connection ends.
+func Unpace(ctx context.Context) {
+	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
+		conn.unpace()
 	}
 }
 

@@ -125,7 +125,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	l.open++
 	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
 	keepUnsent(tcp, unsentBytes)
-	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release)}, nil
+	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release), free: make(chan struct{})}, nil
 }
 
 // victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
@@ -289,8 +289,9 @@ type counted struct {
 	body bool // a body has not come whole: whoever reads waits for it
 	came int  // bytes of its chunk
 	took time.Duration
-	pace func(n int) // waits until bytes that were read or written are allowed; nil: they are
-	owed int         // bytes that pace has not been called for
+	pace func(n int)   // waits until bytes that were read or written are allowed; nil: they are
+	owed int           // bytes that pace has not been called for
+	free chan struct{} // closed by unpace
 
 	// Guarded by in.mu.
 	known bool // who has sent the request
@@ -319,6 +320,18 @@ func (c *counted) setPace(pace func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pace, c.owed = pace, 0
+}
+
+// unpace ends the waits of pay, and lets all that still comes pass.
+func (c *counted) unpace() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pace, c.owed = nil, 0
+	select {
+	case <-c.free:
+	default:
+		close(c.free)
+	}
 }
 
 // owe notes n bytes that were read or written, for pay.

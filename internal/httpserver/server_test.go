@@ -375,6 +375,38 @@ func TestReadersPayBeforeTheyReadOn(t *testing.T) {
 	<-ended
 }
 
+// A connection that ends does not wait for its tenant's limiter: a server that stops would wait for it.
+func TestAConnectionThatEndsIsNotPaced(t *testing.T) {
+	t.Parallel()
+	left := rate.NewLimiter(rate.Every(time.Hour), 1<<20)
+	ended := make(chan struct{})
+	s := limited(t, 1, func(_ http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		httpserver.Known(r.Context(), left)
+		testbed.Check(t, left.AllowN(time.Now(), 1<<20), "there is nothing left")
+		httpserver.Spend(r.Context(), 1)
+		paid := make(chan struct{})
+		go func() {
+			defer close(paid)
+			httpserver.Pay(r.Context())
+		}()
+		for left.Tokens() >= 0 { // until it waits
+			time.Sleep(time.Millisecond)
+		}
+		httpserver.Unpace(r.Context())
+		httpserver.Unpace(r.Context())
+		<-paid
+		httpserver.Spend(r.Context(), 1)
+		httpserver.Pay(r.Context())
+	})
+	dial(t, s).send("/")
+	select {
+	case <-ended:
+	case <-time.After(time.Minute): // detects a hang
+		t.Error("the connection waits for the limiter")
+	}
+}
+
 // A connection with a request keeps its place: a new caller waits until it is idle, or the server ends.
 func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
