@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/hex"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -71,12 +72,16 @@ func (s *Server) guardPages(c *gin.Context) {
 		return
 	}
 	var refusal string
+	sockets := s.trusted() // for WebSockets, which browsers let any page open
+	if strings.HasPrefix(c.FullPath(), "/v1/") {
+		sockets.Origins = nil // such as those to ports
+	}
 	switch {
 	case !s.trusted().Host(c.Request.Host):
 		refusal = "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or add this host to api.trusted_hosts."
 	case s.browserCallable[c.FullPath()]: // handle checks the origin
 	case c.FullPath() == ports.LinkRoute: // a page of the sandbox has no origin, and its address is what lets it call
-	case s.origins.Check(c.Request) != nil, c.GetHeader("Upgrade") != "" && !s.trusted().Origin(c.Request): // browsers let any page open a WebSocket
+	case s.origins.Check(c.Request) != nil, c.GetHeader("Upgrade") != "" && !sockets.Origin(c.Request):
 		refusal = "This farm has no API keys, so pages of other origins may not call it."
 	}
 	if refusal == "" || !s.keys.StillOpen(c.Request.Context()) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestToolsByPostRefuseInTheirShape(t *testing.T) {
@@ -98,6 +99,10 @@ func TestPagesOfTrustedOriginsMayCallTheToolsAndNoOthers(t *testing.T) {
 	}
 	if answer, _ := b.do("OPTIONS", "/v1/sandboxes", nil, "Origin", "http://localhost:3000", "Access-Control-Request-Method", "POST"); answer.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("/v1 takes pages")
+	}
+	for origin, want := range map[string]int{"http://localhost:3000": 403, own: 404} { // 404: there is no such sandbox
+		answer, text := b.do("GET", "/v1/sandboxes/sbx_1/ports/80/", nil, "Origin", origin, "Connection", "Upgrade", "Upgrade", "websocket")
+		testbed.Check(t, answer.StatusCode == want, "a WebSocket of %s to a port: %d %s", origin, answer.StatusCode, text)
 	}
 	if answer, _ := b.do("POST", "/mcp/tools/create_sandbox", "", "Sec-Fetch-Site", "cross-site"); answer.StatusCode != 403 {
 		t.Errorf("a page without an origin: %d", answer.StatusCode)
