@@ -56,7 +56,8 @@ func WithKey(key string) Option { return func(c *Client) { c.key = strings.TrimS
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(agent string) Option { return func(c *Client) { c.userAgent = agent } }
 
-// WithRetryNotice calls notice before each pause that a request is retried after, with the reason and the length of the pause.
+// WithRetryNotice calls notice before each pause that a request is retried after, with the reason and the length of the pause. While the farm
+// does not answer to those who wait for a job, these pauses grow to two seconds.
 func WithRetryNotice(notice func(err error, pause time.Duration)) Option {
 	return func(c *Client) { c.notice = notice }
 }

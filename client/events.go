@@ -15,15 +15,14 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-const (
-	maxReconnects  = 8                // in a row, without an event between them
-	silenceTimeout = 60 * time.Second // a stream without a byte for this long is broken: the farm sends a heartbeat every 15 seconds
-)
+// silenceTimeout is how long a stream without a byte is not yet broken: the farm sends a heartbeat every 15 seconds.
+const silenceTimeout = 60 * time.Second
 
 var errSilent = errors.New("the event stream is silent")
 
 // Events streams the events of a job as they happen, from the first one or from the one after the id in after, until its
-// final state. If the connection breaks, it reconnects and continues after the last event. An error ends it.
+// final state. If the connection breaks, it reconnects and continues after the last event; a farm that does not answer is asked again for about a
+// minute. An error ends it.
 func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire.Event, error] {
 	in := call{method: http.MethodGet, path: []string{"v1", "jobs", jobID, "events"}}
 	return c.stream(ctx, "follow job "+jobID, in, after, func(e wire.Event) bool { return e.Name == "state" && finalEvent(e.Data) })
@@ -32,20 +31,16 @@ func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire
 // stream reads a stream of events from the one after an id on, and reconnects when it breaks. It ends after a final event.
 func (c *Client) stream(ctx context.Context, what string, in call, after string, final func(wire.Event) bool) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
-		for attempt := 1; ; attempt++ {
-			before := after
+		for broken := (outage{}); ; {
+			before, opened := after, time.Now()
 			done, err := c.follow(ctx, in, &after, final, yield)
 			if done {
 				return
 			}
-			if after != before {
-				attempt = 1
+			if after != before || time.Since(opened) > silenceTimeout { // else the connection was of no use
+				broken = outage{}
 			}
-			if ctx.Err() != nil || attempt >= maxReconnects || !(temporary(err) || errors.Is(err, errSilent)) {
-				yield(wire.Event{}, fmt.Errorf("%s: %w", what, err))
-				return
-			}
-			if err := sleep(ctx, max(c.pause(attempt), retryAfterOf(err))); err != nil {
+			if err := c.outlast(ctx, &broken, err); err != nil {
 				yield(wire.Event{}, fmt.Errorf("%s: %w", what, err))
 				return
 			}

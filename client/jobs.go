@@ -52,31 +52,26 @@ func (c *Client) Cancel(ctx context.Context, id string) (wire.Job, error) {
 	return job, err
 }
 
-// waitFailures is how often in a row Wait asks a farm in vain, with all retries each time. That takes about half a minute, in which an API
-// that is updated or restarted is back.
-const waitFailures = 15
-
-// Wait waits until a job is final, whatever its outcome, and returns it. Only ctx limits it. A farm that cannot be reached is asked again
-// for about half a minute.
+// Wait waits until a job is final, whatever its outcome, and returns it. Only ctx limits it. A farm that does not answer is asked again for
+// about a minute.
 func (c *Client) Wait(ctx context.Context, id string) (wire.Job, error) {
-	failed, early := 0, 0 // in a row: requests that failed, and answers that came before the job was final or the wait was over
+	var failed outage
+	early := 0 // in a row: answers that came before the job was final or the wait was over
 	for {
 		asked := time.Now()
 		job, err := c.Job(ctx, id, WithWait(longPollSeconds*time.Second))
 		switch {
 		case err == nil && job.Final():
 			return job, nil
-		case err == nil && time.Since(asked) > time.Second:
-			failed, early = 0, 0
-			continue
-		case err == nil:
-			failed, early = 0, early+1
-		case temporary(err) && failed+1 < waitFailures:
-			failed++
+		case err != nil:
+			err = c.outlast(ctx, &failed, err)
+		case time.Since(asked) > time.Second:
+			failed, early = outage{}, 0
 		default:
-			return job, err
+			failed, early = outage{}, early+1
+			err = sleep(ctx, c.pause(early))
 		}
-		if err := sleep(ctx, c.pause(max(failed, early))); err != nil {
+		if err != nil {
 			return job, err
 		}
 	}

@@ -213,6 +213,33 @@ func retryAfterOf(err error) time.Duration {
 	return 0
 }
 
+// Who waits for a job goes on for this long while the farm does not answer, and for so many tries if each of them takes long: an API that is updated or
+// restarted is back by then.
+const (
+	outageTime  = time.Minute
+	outageTries = 8
+)
+
+// outage are the failures in a row of one that waits for a job.
+type outage struct {
+	tries int
+	since time.Time
+}
+
+// outlast pauses after a failure, before the next try. The error is err where no try may succeed or the outage was too long, or that of ctx.
+func (c *Client) outlast(ctx context.Context, o *outage, err error) error {
+	if o.tries++; o.tries == 1 {
+		o.since = time.Now()
+	}
+	_, answered := errors.AsType[*Error](err)
+	if ctx.Err() != nil || answered && !temporary(err) || o.tries >= outageTries && time.Since(o.since) >= outageTime {
+		return err
+	}
+	pause := max(c.pause(o.tries), retryAfterOf(err))
+	c.notice(err, pause)
+	return sleep(ctx, pause)
+}
+
 // backoff grows from a tenth of a second to two seconds, with jitter so that many clients do not retry at once.
 func backoff(attempt int) time.Duration {
 	full := min(100*time.Millisecond<<min(attempt-1, 10), 2*time.Second)

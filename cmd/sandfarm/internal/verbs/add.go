@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,8 @@ type app struct {
 
 	local  bool // --local was given
 	config string
+
+	unanswered sync.Map // reasons of pauses while the farm does not answer, that were said
 }
 
 // GroupClients is the group of the verbs that connect editors and models, in the help.

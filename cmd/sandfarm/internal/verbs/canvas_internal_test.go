@@ -2,17 +2,25 @@ package verbs
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -215,5 +223,57 @@ func TestACanvasKeepsLittle(t *testing.T) {
 	}
 	if len(c.parts) > 24 || c.kept > 24*len("value\n") {
 		t.Errorf("%d parts of %d bytes are kept", len(c.parts), c.kept)
+	}
+}
+
+// farmOnAndOff answers as a farm that runs job_1 and is down from a second to an end.
+type farmOnAndOff struct {
+	begun time.Time
+	down  time.Duration
+}
+
+func (f farmOnAndOff) RoundTrip(r *http.Request) (*http.Response, error) {
+	at := time.Since(f.begun)
+	text := `{"id":"job_1","state":"completed"}`
+	switch {
+	case at >= time.Second && at < f.down:
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	case strings.HasSuffix(r.URL.Path, "/events") && at < time.Second:
+		text = "id: 1-1\nevent: stdout\ndata: {\"text\":\"a\"}\n\n"
+		time.Sleep(time.Second)
+	case strings.HasSuffix(r.URL.Path, "/events"):
+		text = "id: 2-1\nevent: stdout\ndata: {\"text\":\"b\"}\n\nid: 3-1\nevent: state\ndata: {\"state\":\"completed\"}\n\n"
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
+}
+
+// TestAJobIsFollowedThroughARestartOfTheFarm: the program ended at once, and advised to start a farm.
+func TestAJobIsFollowedThroughARestartOfTheFarm(t *testing.T) {
+	t.Parallel()
+	const waits = "sandfarm: the farm does not answer; waiting for it, for up to a minute\n"
+	for name, test := range map[string]struct {
+		down             time.Duration
+		out, said, error string
+	}{
+		"Short":   {2 * time.Second, "ab", "", ""},
+		"Long":    {50 * time.Second, "ab", waits, ""},
+		"TooLong": {time.Hour, "a", waits, "the farm does not answer; the job job_1 goes on: sandfarm job events job_1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var out, stderr bytes.Buffer
+				a := &app{Streams: Streams{Out: &out, Err: &stderr}}
+				transport := farmOnAndOff{begun: time.Now(), down: test.down}
+				c, err := client.New("http://farm", client.WithHTTPClient(&http.Client{Transport: transport}), client.WithRetryNotice(a.sayRetry))
+				testbed.Must(t, err)
+				_, err = a.follower(c, true).do(t.Context(), func(context.Context) (wire.Job, error) { return wire.Job{ID: "job_1", State: "running"}, nil })
+				text := ""
+				if err != nil {
+					text = Sentence(err, c.URL())
+				}
+				testbed.Diff(t, "stdout, stderr, error", []string{test.out, test.said, test.error}, []string{out.String(), stderr.String(), text})
+			})
+		})
 	}
 }

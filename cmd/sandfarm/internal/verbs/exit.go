@@ -189,10 +189,23 @@ var kernelName = regexp.MustCompile(`^E[A-Z0-9]+: `)
 // quotasOfSandboxes are the quotas whose room is not free again in seconds.
 var quotasOfSandboxes = []string{"max_sandboxes", "max_memory_mb", "max_cpus", "max_gpus"}
 
-// sayRetry says why a verb waits, if the pause before the next try is long enough to notice.
+// sayRetry says why a verb waits, if the pause before the next try is long enough to notice; that the farm does not answer it says once.
 func (a *app) sayRetry(err error, pause time.Duration) {
+	if pause < time.Second {
+		return
+	}
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok || pause < time.Second {
+	if !ok || e.Status >= http.StatusInternalServerError {
+		reason := ""
+		if ok {
+			reason = e.Error()
+		}
+		if _, said := a.unanswered.LoadOrStore(reason, true); said {
+			return
+		}
+	}
+	if !ok {
+		fmt.Fprintln(a.Err, "sandfarm: the farm does not answer; waiting for it, for up to a minute")
 		return
 	}
 	text := asFlags(strings.TrimSuffix(cmp.Or(e.Detail, e.Title), "."))
@@ -247,6 +260,9 @@ func Sentence(err error, url string) string { return sentence(unreachable(err, u
 // unreachable explains a failed connection to the farm at url; other errors stay as they are.
 func unreachable(err error, url string) error {
 	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if _, explained := errors.AsType[*hint](err); explained {
 		return err
 	}
 	if e, answered := errors.AsType[*client.Error](err); answered {

@@ -57,13 +57,15 @@ func (f *follower) do(ctx context.Context, submit func(context.Context) (wire.Jo
 		timer := time.AfterFunc(cancelTimeout, end)
 		context.AfterFunc(life, func() { timer.Stop() })
 	})
-	err = f.stream(life, job.ID, "")
+	id := job.ID
+	err = f.stream(life, id, "")
 	if err == nil {
-		job, err = f.c.Wait(life, job.ID)
+		job, err = f.c.Wait(life, id)
+		err = goesOn(id, err)
 	}
 	if !stop() { // Ctrl-C came
 		if failed := <-canceled; failed != nil {
-			return job, fmt.Errorf("cancel job %s: %w", job.ID, failed)
+			return job, fmt.Errorf("cancel job %s: %w", job.ID, goesOn(job.ID, failed))
 		}
 		return job, context.Canceled
 	}
@@ -92,7 +94,7 @@ func (f *follower) stream(ctx context.Context, id, after string) error {
 	defer begins()
 	for event, err := range f.c.Events(ctx, id, after) {
 		if err != nil {
-			return err
+			return goesOn(id, err)
 		}
 		if state := (wire.StateData{}); event.Name == "state" && json.Unmarshal(event.Data, &state) == nil && state.State != "queued" {
 			begins()
@@ -290,5 +292,20 @@ func (a *app) whileQueued(ctx context.Context, c *client.Client, id string) (sto
 // wait waits for the end of a job, and says what it waits for.
 func (a *app) wait(ctx context.Context, c *client.Client, id string) (wire.Job, error) {
 	defer a.whileQueued(ctx, c, id)()
-	return c.Wait(ctx, id)
+	job, err := c.Wait(ctx, id)
+	return job, goesOn(id, err)
+}
+
+// goesOn adds to the error of following a job that the job goes on, if that is because the farm does not answer.
+func goesOn(id string, err error) error {
+	text := "the farm does not answer"
+	switch e, answered := errors.AsType[*client.Error](err); {
+	case err == nil || errors.Is(err, context.Canceled):
+		return err
+	case answered && e.Status < http.StatusInternalServerError:
+		return err
+	case answered:
+		text = strings.TrimSuffix(sentence(err), ".")
+	}
+	return &hint{err: err, text: fmt.Sprintf("%s; the job %s goes on: sandfarm job events %s", text, id, id)}
 }

@@ -268,7 +268,7 @@ func (a *app) eventLines(ctx context.Context, c *client.Client, id, after string
 	lines.SetEscapeHTML(false)
 	for event, err := range c.Events(ctx, id, after) {
 		if err != nil {
-			return err
+			return goesOn(id, err)
 		}
 		if err := lines.Encode(eventLine{ID: event.ID, Event: event.Name, Data: event.Data}); err != nil {
 			return err

@@ -167,7 +167,7 @@ shown) or not_found. The exit code is 1 for the last two.`,
 			if found.JobID == "" {
 				return fmt.Errorf("%s is being installed by an unknown job; try again later", found.Name)
 			}
-			if _, err = c.Wait(ctx, found.JobID); err == nil {
+			if _, err = a.wait(ctx, c, found.JobID); err == nil {
 				found, err = c.Package(ctx, args[0], args[1], opts...)
 			}
 		}
