@@ -185,6 +185,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, request wir
 			}
 		}
 	}
+	a.noteInput("sandfarm exec -i passes it on to the command")
 	if a.json {
 		err = errors.Join(err, a.print(job))
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -145,7 +146,20 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	if err := a.finish(ctx, c, follower, job, name, f); err != nil {
 		return err
 	}
+	if name != "-" && (!isPython(name, f.lang) || readsInput.Match(code)) {
+		a.noteInput("code gets none; --file sends a file along")
+	}
 	return outcome(job)
+}
+
+// readsInput matches Python code that may read its input.
+var readsInput = regexp.MustCompile(`stdin|input|\bopen\(0\b`)
+
+// noteInput says that the input of this program was not read, if there is some, and what to do.
+func (a *app) noteInput(instead string) {
+	if in, ok := a.In.(*os.File); ok && hasInput(in) {
+		fmt.Fprintln(a.Err, "note: the input was not read: "+instead)
+	}
 }
 
 const (

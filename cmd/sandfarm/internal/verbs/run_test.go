@@ -168,6 +168,64 @@ func TestRunSaysHowWhatTheCodeLacksIsSent(t *testing.T) {
 	}
 }
 
+// TestInputThatIsNotReadIsSaid: what was piped into a run or a command was dropped without a word. Nothing waits for input, and nothing reads it.
+func TestInputThatIsNotReadIsSaid(t *testing.T) {
+	t.Parallel()
+	const run, exec = "note: the input was not read: code gets none; --file sends a file along\n", "note: the input was not read: sandfarm exec -i passes it on to the command\n"
+	reads, _ := script(t, "import sys\nprint(sys.stdin.read())")
+	plain, _ := script(t, "print(1)")
+	pipe := func(text string, open bool) *os.File {
+		r, w, err := os.Pipe()
+		testbed.Must(t, err)
+		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+		_, err = w.WriteString(text)
+		testbed.Must(t, err)
+		if !open {
+			testbed.Must(t, w.Close())
+		}
+		return r
+	}
+	file := func(text string, read int64) *os.File {
+		name := filepath.Join(t.TempDir(), "in")
+		put(t, name, text)
+		f, err := os.Open(name) //nolint:gosec // a file of the test
+		testbed.Must(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		_, err = f.Seek(read, io.SeekStart)
+		testbed.Must(t, err)
+		return f
+	}
+	null, err := os.Open(os.DevNull)
+	testbed.Must(t, err)
+	defer null.Close()
+	for name, test := range map[string]struct {
+		in   *os.File
+		args []string
+		want string
+	}{
+		"Pipe":         {pipe("a\n", false), []string{"run", reads, "--no-save"}, run},
+		"PipeOpen":     {pipe("a\n", true), []string{"run", reads, "--no-save"}, run},
+		"PipeEmpty":    {pipe("", false), []string{"run", reads, "--no-save"}, ""},
+		"PipeWaits":    {pipe("", true), []string{"run", reads, "--no-save"}, ""},
+		"File":         {file("a\n", 0), []string{"run", reads, "--no-save"}, run},
+		"FileEmpty":    {file("", 0), []string{"run", reads, "--no-save"}, ""},
+		"FileOfALoop":  {file("a\nb\n", 2), []string{"exec", "sbx_1", "ls"}, ""},
+		"Null":         {null, []string{"exec", "sbx_1", "ls"}, ""},
+		"CodeAsksNone": {pipe("a\n", false), []string{"run", plain, "--no-save"}, ""},
+		"CodeIsInput":  {pipe("print(1) # stdin", false), []string{"run", "-", "--no-save"}, ""},
+		"Exec":         {pipe("a\n", true), []string{"exec", "sbx_1", "wc"}, exec},
+		"ExecWaits":    {pipe("", true), []string{"exec", "sbx_1", "wc"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFarm(t)
+			f.Script = prints("", wire.ExecuteResult{})
+			var out, stderr testbed.Log
+			code := program(t.Context(), test.in, &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, test.args...)
+			testbed.Diff(t, "stderr", outputs{0, "", test.want}, outputs{code, out.String(), stderr.String()}, cmp.AllowUnexported(outputs{}))
+		})
+	}
+}
+
 func TestRunSaysHowElseCodeRuns(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
