@@ -76,8 +76,8 @@ const (
 	UploadWays    = "(sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/)"
 	AllowLater    = ", for a running sandbox by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow"
 	AllowMore     = "Change allow_hosts of the sandbox for another host; its egress log says what was denied."
-	AskElsewhere  = " Environment variables (env) pass values, too. A program that must ask runs in a terminal of a sandbox that stays open (Terminal on its page of the dashboard, " +
-		"sandfarm ssh, sandfarm exec -it)" + OrAsProcess + "."
+	AskElsewhere  = " Environment variables (env) pass values, too. In a sandbox that stays open, sandfarm exec -i ID COMMAND passes on the input that it has itself, and a program that " +
+		"must ask runs in a terminal (Terminal on its page of the dashboard, sandfarm ssh, sandfarm exec -it)" + OrAsProcess + "."
 	OrAsProcess = ", or as a process with input (POST …/processes with stdin)"
 )
 

@@ -78,7 +78,7 @@ func asFlags(text string) string {
 	text = apiList.ReplaceAllStringFunc(text, func(route string) string { return verbOf[strings.TrimPrefix(route, "GET /v1/")] })
 	text = strings.NewReplacer(
 		"(packages)", "(--package)", "with manager npm", "with --manager npm", "leave gpu out", "leave --gpu out", farm.UploadWays, "(sandfarm cp)",
-		"(env)", "(-e)", farm.OrAsProcess, "", farm.AllowLater, ", for a running sandbox by sandfarm sandbox allow",
+		"a command its input (echo yes | …)", `a command its input inside its line ("echo yes | …")`, "(env)", "(-e)", farm.OrAsProcess, "", farm.AllowLater, ", for a running sandbox by sandfarm sandbox allow",
 	).Replace(text)
 	text = apiInstall.ReplaceAllString(text, `"sandfarm packages install $1 NAME"`)
 	text = apiInstalled.ReplaceAllString(text, `"sandfarm packages ls $1"`)

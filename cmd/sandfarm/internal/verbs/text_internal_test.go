@@ -87,7 +87,8 @@ func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 		"ended. GET /v1/sandboxes/sbx_1/packages lists what is":         `ended. "sandfarm packages ls sbx_1" lists what is`,
 		"upload it first " + farm.UploadWays:                            "upload it first (sandfarm cp)",
 		"add a host there" + farm.AllowLater:                            "add a host there, for a running sandbox by sandfarm sandbox allow",
-		farm.AskElsewhere: " Environment variables (-e) pass values, too. A program that must ask runs in a terminal of a sandbox that stays open " +
+		"or give a command its input (echo yes | …)." + farm.AskElsewhere: `or give a command its input inside its line ("echo yes | …"). Environment variables (-e) pass values, too. ` +
+			"In a sandbox that stays open, sandfarm exec -i ID COMMAND passes on the input that it has itself, and a program that must ask runs in a terminal " +
 			"(Terminal on its page of the dashboard, sandfarm ssh, sandfarm exec -it).",
 		"of the same name (packages), or run with auto_install.": "of the same name (--package), or run with --auto-install.",
 		"read timeout_seconds.txt":                               "read timeout_seconds.txt",
