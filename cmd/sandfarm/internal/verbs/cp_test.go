@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // treeFarm is a farm with one sandbox, whose directory /workspace/d is a tar.
@@ -195,6 +196,29 @@ func TestCopyOfSeveralFilesOut(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, content, err)
 		}
 	}
+}
+
+// TestCopyOutKeepsWhatIsTheSame: a file that is here byte for byte was saved again under another name.
+func TestCopyOutKeepsWhatIsTheSame(t *testing.T) {
+	t.Parallel()
+	f, dir := serveTree(t, tar.Header{Name: "m.txt", Typeflag: tar.TypeReg, Mode: 0o644}), t.TempDir()
+	first, second, copied := filepath.Join(dir, "a.txt"), filepath.Join(dir, "a-1.txt"), filepath.Join(dir, "d")
+	copyOut := func(want string, args ...string) {
+		t.Helper()
+		if got := call(t, f.URL, append([]string{"cp"}, args...)...); got != want+"\nexit 0" {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	copyOut("saved "+first+" (8 B)", "sbx_1:a.txt", dir)
+	copyOut("kept "+first+" (unchanged)", "sbx_1:a.txt", dir)
+	put(t, first, "mine")
+	copyOut("saved "+second+" (8 B; "+first+" is another file and was kept)", "sbx_1:a.txt", dir)
+	copyOut("kept "+second+" (unchanged)", "sbx_1:a.txt", dir)
+	for range 2 {
+		copyOut("copied 1 file (16 B) to "+copied+"\nnot copied: 2 files or directories that the sandbox's user cannot read, special files, names that are not UTF-8, or files that are too large",
+			"-r", "sbx_1:d", dir)
+	}
+	testbed.Diff(t, "files", map[string]string{"a.txt": "mine", "a-1.txt": "one file", "d/m.txt": "from the sandbox"}, tree(t, dir))
 }
 
 // An artifact has the name that code in the sandbox chose. Other programs must not load it, unless the user names the file.

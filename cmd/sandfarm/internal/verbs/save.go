@@ -141,11 +141,12 @@ func (s *saver) save(name, sum string, open func() (io.ReadCloser, error)) error
 	return fmt.Errorf("%d files of that name exist already", maxNames)
 }
 
-// fill writes the content into a new file, and removes the file if the content does not arrive complete.
+// fill writes the content into a new file, and removes the file if the content does not arrive complete, or a file before it of that name has it.
 func (s *saver) fill(file *os.File, at, name, sum string, open func() (io.ReadCloser, error)) (err error) {
+	kept := false
 	defer func() {
 		err = errors.Join(err, file.Close())
-		if err != nil {
+		if err != nil || kept {
 			err = errors.Join(err, s.root.Remove(at))
 		}
 	}()
@@ -159,8 +160,16 @@ func (s *saver) fill(file *os.File, at, name, sum string, open func() (io.ReadCl
 	if err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(digest.Sum(nil)); sum != "" && got != sum {
+	got := hex.EncodeToString(digest.Sum(nil))
+	if sum != "" && got != sum {
 		return errors.New("the download differs from what the farm stored (checksum mismatch); try again")
+	}
+	for i := 0; sum == "" && numbered(name, i) != at; i++ { // with a checksum, save has looked
+		if before := numbered(name, i); s.same(before, got) {
+			kept = true
+			s.say("kept %s (unchanged)", s.shown(before))
+			return nil
+		}
 	}
 	if at != name {
 		s.say("saved %s (%s; %s is another file and was kept)", s.shown(at), size(n), s.shown(name))
