@@ -55,7 +55,7 @@ func (a *app) workers() *cobra.Command {
 		rows := make([][]string, len(found))
 		for i, w := range found {
 			rows[i] = []string{
-				w.ID, w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), strings.Join(w.Images, ", "),
+				w.ID, w.Host, workerJobs(w), fmt.Sprint(w.Sandboxes), strings.Join(w.Images, ", "),
 				devices(w.GPUsLeased, w.GPUs), since(w.SeenAt, now), workerState(w),
 			}
 		}

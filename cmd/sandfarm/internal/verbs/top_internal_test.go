@@ -31,7 +31,7 @@ func topFarm() snapshot {
 				GPUs: []wire.GPUDevice{{ID: "0", Model: "t4"}, {ID: "1", Model: "a100", Leased: true}, {ID: "2", Model: "a100"}}, GPUsLeased: 1, Drain: &wire.Drain{State: "draining", Sandboxes: 2, Jobs: 5},
 				StartedAt: topNow.Add(-3 * time.Hour), SeenAt: topNow.Add(-time.Second),
 			},
-			{ID: "wrk_2", Host: "host-b", Queues: []string{"cpu"}, Slots: 64, Problem: "no engine\x1b[2J answers", StartedAt: topNow.Add(-90 * time.Second), SeenAt: topNow},
+			{ID: "wrk_2", Host: "host-b", Queues: []string{"cpu"}, Slots: 64, Problem: "no engine\x1b[2J answers: /var/run/docker.sock", StartedAt: topNow.Add(-90 * time.Second), SeenAt: topNow},
 		},
 		Activity: []wire.Minute{{Ended: 2, Failed: 1, MaxWaitMS: 1234}, {}, {Ended: 3, MaxWaitMS: 20}},
 	}
@@ -48,9 +48,9 @@ cpu        3        2        4s      12.3        host-a, host-b
 gpu        12       0        2m      -           nobody
 node-ab12  0        3        -       -           host-a
 
-HOST    JOBS  SANDBOXES  RESERVED MEMORY  RESERVED CORES  GPUS          POOL  UP  SEEN    WORKER  STATE
-host-a  5/64  2          1.5/7.5 GiB      2.0/8.0         1/3 a100, t4  2/4   3h  1s ago  wrk_1   draining (sandboxes: 2, jobs: 5)
-host-b  0/64  0          -                -               -             -     1m  0s ago  wrk_2   no engine�[2J answers
+HOST    STATE                             JOBS  SANDBOXES  RESERVED MEMORY  RESERVED CORES  GPUS          POOL  UP  SEEN    WORKER
+host-a  draining (sandboxes: 2, jobs: 5)  5/64  2          1.5/7.5 GiB      2.0/8.0         1/3 a100, t4  2/4   3h  1s ago  wrk_1
+host-b  no engine�[2J answers: /var/run…  0/64  0          -                -               -             -     1m  0s ago  wrk_2
 `
 	testbed.Diff(t, "page", want, plain(lines))
 	var red []string
@@ -67,6 +67,18 @@ func TestTopPageOfAFarmWithoutWorkers(t *testing.T) {
 	text := plain(page("http://x", snapshot{Queues: []wire.Queue{{Name: "cpu"}}}, topNow))
 	if !strings.Contains(text, "0 workers, 0 of 0 slots in use, 0 jobs waiting\n") || !strings.Contains(text, "No live worker") {
 		t.Errorf("page:\n%s", text)
+	}
+}
+
+// TestTopOfAPartShowsNoJobsOfOthers: a key that may not see them read of 0 of 0 slots.
+func TestTopOfAPartShowsNoJobsOfOthers(t *testing.T) {
+	t.Parallel()
+	s := snapshot{Queues: []wire.Queue{{Name: "cpu"}}, Workers: []wire.Worker{{ID: "wrk_1", Sandboxes: 1, StartedAt: topNow, SeenAt: topNow}}, partial: true}
+	text := plain(page("http://x", s, topNow))
+	for _, want := range []string{"  1 worker, 0 jobs waiting\n", "\n-     ok     -     1          -                -               -     -     0s  0s ago  wrk_1\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("page without %q:\n%s", want, text)
+		}
 	}
 }
 

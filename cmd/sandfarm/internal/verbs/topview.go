@@ -40,8 +40,8 @@ func page(url string, s snapshot, now time.Time) []line {
 	for i, w := range s.Workers {
 		bad[i] = w.Problem != "" || now.Sub(w.SeenAt) > seenLate
 		rows[i] = []string{
-			w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), memory(w.Promised.MemoryMB, w.Capacity.MemoryMB),
-			cores(w.Promised.CPUs, w.Capacity.CPUs), devices(w.GPUsLeased, w.GPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, workerState(w),
+			w.Host, cut(workerState(w), maxStateWidth), workerJobs(w), fmt.Sprint(w.Sandboxes), memory(w.Promised.MemoryMB, w.Capacity.MemoryMB),
+			cores(w.Promised.CPUs, w.Capacity.CPUs), devices(w.GPUsLeased, w.GPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID,
 		}
 	}
 	if len(rows) == 0 && s.partial {
@@ -50,7 +50,18 @@ func page(url string, s snapshot, now time.Time) []line {
 	if len(rows) == 0 {
 		return append(lines, line{text: "No live worker: jobs wait until one starts.", style: red})
 	}
-	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "RESERVED MEMORY", "RESERVED CORES", "GPUS", "POOL", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
+	return append(lines, columns([]string{"HOST", "STATE", "JOBS", "SANDBOXES", "RESERVED MEMORY", "RESERVED CORES", "GPUS", "POOL", "UP", "SEEN", "WORKER"}, rows, bad)...)
+}
+
+// maxStateWidth bounds the state of a worker, so that other columns have room; "sandfarm workers" shows all of it.
+const maxStateWidth = 32
+
+// workerJobs is how many jobs a worker runs, and its slots; empty if the caller may not know.
+func workerJobs(w wire.Worker) string {
+	if w.Host == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", w.Running, w.Slots)
 }
 
 // summary is the first line, with totals.
@@ -66,8 +77,11 @@ func summary(url string, s snapshot, now time.Time) string {
 		}
 		waiting, oldest = waiting+q.Depth, max(oldest, q.OldestSeconds)
 	}
-	text := fmt.Sprintf("%s  %s  %s, %d of %d slots in use, %s waiting", printable(url), now.Format("15:04:05"),
-		plural(len(s.Workers), "worker"), running, slots, plural(waiting, "job"))
+	text := fmt.Sprintf("%s  %s  %s", printable(url), now.Format("15:04:05"), plural(len(s.Workers), "worker"))
+	if !s.partial { // the jobs of others are not shown
+		text += fmt.Sprintf(", %d of %d slots in use", running, slots)
+	}
+	text += fmt.Sprintf(", %s waiting", plural(waiting, "job"))
 	if oldest > 0 {
 		text += ", the next since " + age(oldest)
 	}
