@@ -83,7 +83,7 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	case missingPattern.MatchString(text):
 		missing := farm.NormalPackage(farm.ManagerPip, missingPattern.FindStringSubmatch(text)[1])
 		if missing == r.name {
-			return r.name + " was not found in the package index: check its name."
+			return r.name + " was not found in the package index: check its name." + in.orNode()
 		}
 		return fmt.Sprintf("%s needs %s, which was not found in the package index.", r.name, missing)
 	case wheelPattern.MatchString(text) && !strings.Contains(text, "depends on Python"):
@@ -103,6 +103,14 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 		return execution.Cut(fmt.Sprintf("%s conflicts with other required packages: %s", r.name, why), maxMessageBytes)
 	}
 	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, strings.TrimPrefix(text, "error: ")), maxMessageBytes)
+}
+
+// orNode says, where a package that was asked for may be one of Node, how such are installed: pip is the default in images with npm, too.
+func (in *installation) orNode() string {
+	if process.LookPath(in.s.cfg.Image, "npm") == "" || in.Spec.Install.Auto {
+		return ""
+	}
+	return " It is the index of Python (pip); packages of Node are installed with manager npm."
 }
 
 // named returns the name that a pattern finds, or else the given name.

@@ -178,6 +178,31 @@ func TestUVIsExplained(t *testing.T) {
 	}
 }
 
+// pip is the default in an image that has npm, too. What code imports is of Python.
+func TestPackageThatIsNotFoundMayBeOneOfNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"python3", "npm"} {
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755)) //nolint:gosec // it is a program
+	}
+	python := kernel.NewProber(kernel.ProberConfig{Reaper: &refused{}, Image: []string{"PATH=" + dir}, HomeDir: dir})
+	in := &installation{Execution: &execution.Execution{}, s: New(t.Context(), Config{HomeDir: dir, Python: python, Image: []string{"PATH=" + dir}})}
+	printed := map[pyTool]string{
+		uvTool{}:  "error: No solution found when resolving dependencies\n  cause: Because express was not found in the package registry and you require express, we can conclude that your requirements are unsatisfiable.\n",
+		pipTool{}: "ERROR: Could not find a version that satisfies the requirement express (from versions: none)\n",
+	}
+	for auto, want := range map[bool]string{
+		false: ": check its name. It is the index of Python (pip); packages of Node are installed with manager npm.",
+		true:  ": check its name.",
+	} {
+		in.Spec.Install = &agent.Install{Auto: auto}
+		for by, output := range printed {
+			got := by.explain(in, &trouble{output: output}, parseRequirement(farm.ManagerPip, "express"))
+			testbed.Check(t, strings.HasPrefix(got, "express was not found in the package index") && strings.HasSuffix(got, want), "%T, auto %v: %q", by, auto, got)
+		}
+	}
+}
+
 func TestRequirementsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]requirement{

@@ -115,7 +115,7 @@ func (pipTool) explain(in *installation, t *trouble, r *requirement) string {
 	case strings.Contains(out, "Requires-Python") && strings.Contains(out, "from versions: none"):
 		return fmt.Sprintf("%s needs another version of Python; this image has Python %s.", r.name, python)
 	case strings.Contains(out, "from versions: none"):
-		return fmt.Sprintf("%s was not found in the package index, or has no release for Python %s: check its name.", r.name, python)
+		return fmt.Sprintf("%s was not found in the package index, or has no release for Python %s: check its name.", r.name, python) + in.orNode()
 	case strings.Contains(out, "No matching distribution found"):
 		return fmt.Sprintf("No version of %s fits %q.", r.name, r.asked)
 	}

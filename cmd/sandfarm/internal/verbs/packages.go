@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func (a *app) packages() *cobra.Command {
@@ -47,7 +49,7 @@ If a package fails, the others are still installed, and the exit code is 1.
 		if err != nil {
 			return err
 		}
-		if err = errors.Join(a.showInstall(job), outcome(job)); err != nil && !verbose && !a.json {
+		if err = errors.Join(a.showInstall(job, cmp.Or(manager, farm.ManagerPip)), outcome(job)); err != nil && !verbose && !a.json {
 			fmt.Fprintln(a.Err, "sandfarm: "+installerOutput(job))
 		}
 		return err
@@ -75,23 +77,20 @@ func installerOutput(job wire.Job) string {
 	return fmt.Sprintf("%q shows what the installer printed.", "sandfarm job events "+job.ID)
 }
 
-// showInstall prints a line for each package of an install.
-func (a *app) showInstall(job wire.Job) error {
+// showInstall prints a line for each package of an install by a manager.
+func (a *app) showInstall(job wire.Job, manager string) error {
 	if a.json {
 		return a.print(job)
 	}
 	if job.Result == nil || job.Result.Install == nil {
 		return nil
 	}
-	return table(a.Out, []string{"NAME", "STATUS", "VERSION", "MESSAGE"}, installRows(job.Result.Install.Packages))
-}
-
-func installRows(packages []wire.InstalledOne) [][]string {
+	packages := job.Result.Install.Packages
 	rows := make([][]string, len(packages))
 	for i, one := range packages {
-		rows[i] = []string{nameOf(one), one.Status, one.Version, asFlags(one.Message)}
+		rows[i] = []string{nameOf(one), one.Status, one.Version, manager, asFlags(one.Message)}
 	}
-	return rows
+	return table(a.Out, []string{"NAME", "STATUS", "VERSION", "MANAGER", "MESSAGE"}, rows)
 }
 
 // nameOf is the name of a package, or the requirement as it was given if no name could be read from it.

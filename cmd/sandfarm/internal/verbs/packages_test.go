@@ -32,9 +32,9 @@ func TestInstallPrintsALineForEachPackage(t *testing.T) {
 		more     string // on stderr, behind the progress
 		flags    []string
 	}{
-		"AllWell":   {[]wire.InstalledOne{good}, 0, [][]string{{"numpy", "installed", "2.3.5", "-"}}, "", nil},
-		"Verbose":   {[]wire.InstalledOne{good}, 0, [][]string{{"numpy", "installed", "2.3.5", "-"}}, "Installed 1 package\n", []string{"--verbose"}},
-		"OneFailed": {[]wire.InstalledOne{good, bad}, 1, [][]string{{"numpy", "installed", "2.3.5", "-"}, {"nope==9", "failed", "-", "there", "is", "no", "nope"}}, "sandfarm: \"sandfarm job events job_1\" shows what the installer printed.\n", nil},
+		"AllWell":   {[]wire.InstalledOne{good}, 0, [][]string{{"numpy", "installed", "2.3.5", "pip", "-"}}, "", nil},
+		"Verbose":   {[]wire.InstalledOne{good}, 0, [][]string{{"numpy", "installed", "2.3.5", "pip", "-"}}, "Installed 1 package\n", []string{"--verbose"}},
+		"OneFailed": {[]wire.InstalledOne{good, bad}, 1, [][]string{{"numpy", "installed", "2.3.5", "pip", "-"}, {"nope==9", "failed", "-", "pip", "there", "is", "no", "nope"}}, "sandfarm: \"sandfarm job events job_1\" shows what the installer printed.\n", nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -55,6 +55,19 @@ func TestInstallPrintsALineForEachPackage(t *testing.T) {
 				t.Errorf("asked %s", asked)
 			}
 		})
+	}
+}
+
+func TestInstallNamesTheManager(t *testing.T) {
+	t.Parallel()
+	for manager, args := range map[string][]string{"npm": {"--manager", "npm"}, "pip": nil} {
+		f := newFarm(t)
+		f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
+		f.Script = installs(wire.InstalledOne{Name: "left-pad", Version: "1.3.0", Status: "installed", Message: "Others are installed with manager npm."})
+		got := f.sandfarm(t.Context(), "", append([]string{"packages", "install", "sbx_1", "left-pad"}, args...)...)
+		lines := strings.Split(got.out, "\n")
+		want := []string{"left-pad", "installed", "1.3.0", manager, "Others", "are", "installed", "with", "--manager", "npm."}
+		testbed.Check(t, got.code == 0 && len(lines) == 3 && slices.Equal(strings.Fields(lines[1]), want), "%s: %+v", manager, got)
 	}
 }
 
