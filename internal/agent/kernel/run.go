@@ -1,8 +1,10 @@
 package kernel
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,32 +182,39 @@ func (ks *Kernels) runFresh(e *execution.Execution, at *slot, interpreter string
 	}
 	defer func() { _ = os.Remove(file) }()
 	env, argv := process.ExecutionEnv(ks.cfg.Env, e), []string{interpreter, file}
+	var report *os.File // of an exception of Python
 	if at.language == defaultLanguage {
-		env = process.WithEnv(env, map[string]string{"PYTHONPATH": ks.pythonPath(env)})
-		if name := ks.file(e); name != "" {
-			argv = []string{interpreter, "-c", runAs, file, name}
+		var err error
+		if report, err = os.OpenFile(file+".error", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return execution.Failed("AgentError", "the code could not be prepared: "+err.Error())
 		}
+		defer func() { _, _ = report.Close(), os.Remove(report.Name()) }()
+		env = process.WithEnv(env, map[string]string{"PYTHONPATH": ks.pythonPath(env)})
+		argv = []string{interpreter, "-c", freshSource, file, report.Name(), cmp.Or(ks.file(e), file)}
 	}
-	var tail process.Tail
-	p, err := ks.cfg.Reaper.StartLogged(e, argv, env, at.cwd, process.Streams{Tee: tail.Add})
+	p, err := ks.cfg.Reaper.StartLogged(e, argv, env, at.cwd, process.Streams{})
 	if err != nil {
 		return execution.Failed("StartError", err.Error())
 	}
 	ks.cfg.Reaper.Wait(e, p)
-	out := agent.Outcome{ExitCode: p.ExitCode(), FreshProcess: true}
-	if at.language == defaultLanguage && out.ExitCode != 0 {
-		out.Error = exceptionIn(tail.String())
-	}
-	return out
+	return agent.Outcome{ExitCode: p.ExitCode(), FreshProcess: true, Error: reported(report)}
 }
 
-// runAs is a Python program that runs the code of its first argument as that of the file of its second.
-const runAs = `__code, __file__ = __import__("sys").argv[1:]
-__import__("sys").argv = [__file__]
-with open(__code, "rb") as __code:
-    __code = compile(__code.read(), __file__, "exec")
-exec(__code)
-`
+// maxReport bounds the report of an exception: fresh.py cuts its traceback and its text at 1 MiB each.
+const maxReport = 3 << 20
+
+// reported reads the exception that fresh.py has reported; nil if there is none.
+func reported(report *os.File) *farm.CodeError {
+	if report == nil {
+		return nil
+	}
+	raw, _ := io.ReadAll(io.LimitReader(report, maxReport))
+	parts := strings.SplitN(string(raw), "\x00", 3) // the text, which may have more of them, is the last
+	if len(parts) < 3 {
+		return nil
+	}
+	return &farm.CodeError{Name: parts[0], Value: parts[2], Traceback: strings.Split(strings.TrimRight(parts[1], "\n"), "\n")}
+}
 
 // file is the path of the file that the code of an execution is from; empty if there is none.
 func (ks *Kernels) file(e *execution.Execution) string {
@@ -223,24 +232,4 @@ func (ks *Kernels) pythonPath(env []string) string {
 		}
 	}
 	return ks.cfg.Workspace
-}
-
-// exceptionIn parses Python's traceback at the end of standard error; nil if there is none.
-func exceptionIn(text string) *farm.CodeError {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	last := lines[len(lines)-1]
-	name, value, _ := strings.Cut(last, ": ")
-	if !strings.Contains(text, "Traceback (most recent call last):") && !strings.Contains(text, "  File \"") {
-		return nil
-	}
-	if name == "" || strings.ContainsAny(name, " \t'\"()") {
-		return nil
-	}
-	from := 0
-	for i, row := range lines {
-		if row == "Traceback (most recent call last):" {
-			from = i
-		}
-	}
-	return &farm.CodeError{Name: name, Value: value, Traceback: lines[from:]}
 }

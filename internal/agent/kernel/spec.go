@@ -35,6 +35,11 @@ var (
 	outputSource []byte
 )
 
+// freshSource is the Python program that runs code where there is no kernel.
+//
+//go:embed fresh.py
+var freshSource string
+
 // languages are the languages that the image supports. They are detected once, on first use.
 type languages struct {
 	once   sync.Once

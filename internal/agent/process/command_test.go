@@ -159,6 +159,43 @@ func TestFreshProcesses(t *testing.T) {
 	testbed.Check(t, ran.Stdout == "shell\n" && ran.Outcome.ExitCode == 4 && ran.Outcome.Error == nil, "bash = %+v", ran)
 }
 
+// As with a kernel, stderr has what the code writes, and the error has the traceback, without what runs the code.
+func TestErrorsOfFreshProcesses(t *testing.T) {
+	t.Parallel()
+	a := agenttest.Start(t, plainPython(t), nil)
+	const hook = "import sys\ndef hook(kind, value, tb):\n    print('hook', value, tb.tb_lineno, file=sys.stderr)\nsys.excepthook = hook\n"
+	for name, c := range map[string]struct {
+		code, stdout, stderr, error string // error: its name and value
+		exit, frames                int
+	}{
+		"raises":         {"import sys\nprint('a')\nprint('b', file=sys.stderr)\ndef f(): 1/0\nf()", "a\n", "b\n", "ZeroDivisionError: division by zero", 1, 2},
+		"lines":          {"raise ValueError('a\\nb\\0c')", "", "", "ValueError: a\nb\x00c", 1, 1},
+		"class":          {"class E(Exception): pass\nraise E", "", "", "E: ", 1, 1},
+		"no text":        {"class E(Exception):\n    def __str__(self): 1/0\nraise E", "", "", "E: <exception str() failed>", 1, 1},
+		"syntax":         {"print('a')\na b", "", "", "SyntaxError: invalid syntax", 1, 1},
+		"exit":           {"import sys\nprint('a')\nsys.exit(3)", "a\n", "", "", 3, 0},
+		"exit with text": {"import sys; sys.exit('why')", "", "why\n", "", 1, 0},
+		"interrupt":      {"raise KeyboardInterrupt", "", "", "KeyboardInterrupt: ", 130, 1},
+		"hook":           {hook + "1/0", "", "hook division by zero 5\n", "ZeroDivisionError: division by zero", 1, 1},
+		"printed":        {"import sys, traceback\ntry: 1/0\nexcept Exception as e: print('Traceback (most recent call last):\\nE: x', file=sys.stderr)\nsys.exit(1)", "", "Traceback (most recent call last):\nE: x\n", "", 1, 0},
+		"at exit":        {"import atexit; atexit.register(print, 'last')\n1/0", "last\n", "", "ZeroDivisionError: division by zero", 1, 1},
+		"in a fork":      {"import os, sys\nsys.excepthook = lambda kind, value, tb: print('fork', value, file=sys.stderr)\nif os.fork() == 0: 1/0\nos.wait()", "", "fork division by zero\n", "", 0, 0},
+		"no place":       {"import glob, os, sys\nos.remove([a for a in open('/proc/self/cmdline').read().split('\\0') if a.endswith('.error')][0])\nsys.__excepthook__ = sys.excepthook = lambda *a: print('shown', file=sys.stderr)\n1/0", "", "shown\n", "", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ran := agenttest.Run(t, a.Client, agenttest.Code(c.code))
+			got, trace := "", ""
+			if e := ran.Outcome.Error; e != nil {
+				got, trace = e.Name+": "+e.Value, strings.Join(e.Traceback, "\n")
+			}
+			if ran.Stdout != c.stdout || ran.Stderr != c.stderr || got != c.error || ran.Outcome.ExitCode != c.exit || strings.Count(trace, `  File "`) != c.frames || strings.Contains(trace, "<string>") {
+				t.Errorf("stdout %q, stderr %q, error %q, exit code %d, traceback:\n%s", ran.Stdout, ran.Stderr, got, ran.Outcome.ExitCode, trace)
+			}
+		})
+	}
+}
+
 // plainPython returns a PATH whose Python has no kernel: a script that hides this machine's packages.
 func plainPython(t *testing.T) string {
 	t.Helper()
