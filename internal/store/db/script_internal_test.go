@@ -156,3 +156,12 @@ func TestLargeDocumentsAreDecodedOnACore(t *testing.T) {
 		testbed.Check(t, decoded == want && errors.Is(err, context.Canceled) != want, "%d bytes, without a core: decoded %v, %v", size, decoded, err)
 	}
 }
+
+// A text of a record is as long in JSON as its caller made it: escaped for HTML, one of "<" is six times as long.
+func TestRecordsAreNotEscapedForHTML(t *testing.T) {
+	t.Parallel()
+	got, err := Encode("text", map[string]string{"a": "<&>\n"})
+	testbed.Check(t, err == nil && string(got) == `{"a":"<&>\n"}`, "Encode = %q, %v", got, err)
+	got, err = Encode("text", func() {})
+	testbed.Check(t, got == nil && err != nil && strings.Contains(err.Error(), "encode text: "), "Encode of a function = %q, %v", got, err)
+}

@@ -181,8 +181,12 @@ func requestBytes(r *farm.Request) (n int) {
 			n += entry + len(command)
 		}
 	}
-	for i := range r.Files {
-		n += entry + len(r.Files[i].Content)
+	files := r.Files
+	if r.File != nil {
+		files = r.File.Parts
+	}
+	for i := range files {
+		n += entry + len(files[i].Path) + len(files[i].Content)
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,6 +37,27 @@ func TestRequestOfAClaimCanBeForgotten(t *testing.T) {
 	}
 	inline := &Claim{Job: c.Job, Request: &farm.Request{}}
 	testbed.Check(t, !inline.ForgetRequest() && inline.Request != nil, "ForgetRequest dropped a request that is no document")
+}
+
+// An upload of many files has nothing that callers may not see, and is stored once. It is encoded on a core, as text of its size is.
+func TestUploadsOfManyFilesAreStoredOnce(t *testing.T) {
+	t.Parallel()
+	request := func(f farm.InputFile) *farm.Request {
+		return &farm.Request{File: &farm.FileRequest{Op: farm.FileMany, Path: ".", Parts: []farm.InputFile{f}}}
+	}
+	seen := request(farm.InputFile{Path: strings.Repeat("<", 1000)})
+	for name, c := range map[string]struct {
+		asked   *farm.Request
+		private bool
+	}{"Empty": {seen, false}, "Staged": {request(farm.InputFile{Path: "a", Staged: "key"}), true}} {
+		private, whole, err := encodeRequest(c.asked, seen)
+		testbed.Require(t, err == nil && (len(private) > 0) == c.private, "%s: private %q, %v", name, private, err)
+		testbed.Check(t, len(whole) < 1200, "%s: 1000 bytes of paths are %d bytes", name, len(whole))
+		testbed.Check(t, requestBytes(seen) > 1000, "%s: a request of %d bytes", name, requestBytes(seen))
+		shown, err := decodeRequest(t.Context(), string(whole))
+		testbed.Must(t, err)
+		testbed.Diff(t, name, seen, shown)
+	}
 }
 
 // Whenever what is known of the waiting tenants expired, all callers read it at once.

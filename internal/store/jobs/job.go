@@ -290,16 +290,20 @@ func encodeRequest(request, shown *farm.Request) (value, whole []byte, err error
 		value, err = db.Encode("request", request)
 		return value, nil, err
 	}
-	if whole, err = db.Encode("request", shown); err != nil {
-		return nil, nil, err
-	}
 	if value, err = db.Encode("request", withoutText(request)); err != nil {
 		return nil, nil, err
 	}
 	public, err := db.Encode("request", withoutText(shown))
+	if err != nil {
+		return nil, nil, err
+	}
 	if bytes.Equal(value, public) {
 		value = nil
 	}
+	if shown.Execute == nil && shown.Command == nil { // it has no text: an upload has up to thousands of files
+		return value, public, nil
+	}
+	whole, err = db.Encode("request", shown)
 	return value, whole, err
 }
 
