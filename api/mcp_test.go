@@ -2,16 +2,22 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // toolAnswer is the answer of a tool on the wire.
@@ -314,5 +320,56 @@ func TestMCPRefusesBatches(t *testing.T) {
 	answer, content := b.do("POST", "/mcp", ` [{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "Content-Type", "application/json", "MCP-Protocol-Version", "2025-03-26")
 	if answer.StatusCode != http.StatusBadRequest || !strings.Contains(string(content), "no JSON-RPC batches") {
 		t.Errorf("%d %s", answer.StatusCode, content)
+	}
+}
+
+// weighed is an answer that asks how much memory is held while it is written.
+type weighed struct {
+	*httptest.ResponseRecorder
+	held func()
+}
+
+func (w weighed) Write(p []byte) (int, error) {
+	w.held()
+	return w.ResponseRecorder.Write(p)
+}
+
+// What is read for an answer is charged until the answer is written, also if another job runs in between.
+func TestWhatIsReadForAnAnswerIsCharged(t *testing.T) {
+	t.Parallel()
+	var memory *budget.Budget
+	b := setup(t, withMemory(&memory))
+	box := b.sandbox()
+	content := bytes.Repeat([]byte{0xff}, 300<<10)
+	b.do("PUT", "/v1/sandboxes/"+box+"/files/a.png", content)
+	job := get[wire.Job](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20", `{"code":"print 1"}`)
+	a := farm.Artifact{
+		ID: farm.ArtifactID(job.ID, "a.png"), Tenant: access.DefaultTenant, SandboxID: box, JobID: job.ID, Name: "a.png", Path: "a.png",
+		Size: int64(len(content)), ContentType: "image/png", Key: "artifacts/a.png", CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
+	}
+	testbed.Must(t, b.store.AddArtifacts(t.Context(), 0, []farm.Artifact{a}))
+	_, err := b.blobs.Put(t.Context(), a.Key, bytes.NewReader(content), -1, blob.PutOptions{})
+	testbed.Must(t, err)
+	for name, call := range map[string]struct {
+		path string
+		body map[string]any
+	}{
+		"artifact":      {"/mcp", message("resources/read", map[string]any{"uri": "sandfarm://artifacts/" + a.ID})},
+		"file":          {"/mcp", message("resources/read", map[string]any{"uri": "sandfarm://sandboxes/" + box + "/files/a.png"})},
+		"download_file": {"/mcp", message("tools/call", map[string]any{"name": "download_file", "arguments": map[string]any{"sandbox_id": box, "file_path": "a.png"}})},
+		"toolset":       {"/mcp/notebook", message("tools/call", map[string]any{"name": "download_file", "arguments": map[string]any{"sandbox_id": box, "file_path": "a.png"}})},
+	} {
+		testbed.Until(t, "nothing is held", func() bool { return memory.Stats().Used == 0 })
+		text, err := json.Marshal(call.body)
+		testbed.Must(t, err)
+		request := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1"+call.path, bytes.NewReader(text))
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		held := int64(0)
+		answer := weighed{httptest.NewRecorder(), func() { held = memory.Stats().Used }}
+		b.server.Handler().ServeHTTP(answer, request)
+		if answer.Code != http.StatusOK || answer.Body.Len() < len(content) || held < int64(len(content))*budget.BodyWeight {
+			t.Errorf("%s: %d bytes are held while %d %.200s is written", name, held, answer.Code, answer.Body)
+		}
 	}
 }

@@ -169,7 +169,8 @@ func (f caller) WriteFile(ctx context.Context, id, path string, content io.Reade
 	return out.Entries[0], nil
 }
 
-// ReadFile checks the size first, so that it does not transfer a file that is too large for the answer.
+// ReadFile checks the size first, so that it does not transfer a file that is too large for the answer. What it reads stays charged to the request
+// until the answer is written, also if other jobs follow.
 func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp.File, error) {
 	entry, err := f.s.StatFile(ctx, f.call(fileWait), id, path)
 	switch {
@@ -184,11 +185,12 @@ func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp
 	if err != nil {
 		return mcp.File{}, err
 	}
-	content, err := upTo(read.Content, limit)
+	content, err := upTo(ctx, read.Content, read.Length, limit)
 	if err != nil {
 		return mcp.File{}, fmt.Errorf("read file: %w", err)
 	}
 	if content != nil {
+		budget.Pin(ctx, budget.Held(ctx))
 		entry.Size = int64(len(content)) // it may have changed since the check
 	}
 	return mcp.File{Entry: entry, Content: content}, nil
@@ -198,22 +200,30 @@ func (f caller) LinkFile(ctx context.Context, id, path string) (string, error) {
 	return f.s.LinkFile(ctx, f.call(fileWait), id, path)
 }
 
+// Artifact charges the request for what it reads: until its next job begins (budget.Keep), or the answer is written.
 func (f caller) Artifact(ctx context.Context, id string, limit int64) (mcp.Artifact, error) {
 	shown, content, err := f.s.OpenArtifact(ctx, f.tenant, id, limit)
 	if err != nil || content == nil {
 		return mcp.Artifact{Artifact: shown}, err
 	}
-	got, err := upTo(content, limit)
+	got, err := upTo(ctx, content, shown.Size, limit)
 	if err != nil {
 		return mcp.Artifact{}, fmt.Errorf("read artifact: %w", err)
 	}
 	return mcp.Artifact{Artifact: shown, Content: got}, nil
 }
 
-// upTo reads and closes content. It returns nil if the content is longer than the limit.
-func upTo(content io.ReadCloser, limit int64) ([]byte, error) {
+// upTo reads and closes content of size bytes, and charges the request for them first. It returns nil if the content is longer than the limit, or
+// than it was said to be.
+func upTo(ctx context.Context, content io.ReadCloser, size, limit int64) ([]byte, error) {
 	defer func() { _ = content.Close() }() // read errors come with the bytes
-	return mcp.ReadUpTo(content, limit)
+	if size > limit {
+		return nil, nil
+	}
+	if err := budget.Charge(ctx, size*budget.BodyWeight); err != nil {
+		return nil, err
+	}
+	return mcp.ReadUpTo(content, size)
 }
 
 // tarWait limits the upload of a whole project, which is queued after the running work of its sandbox.
