@@ -26,6 +26,8 @@ type fakeFarm struct {
 	PackageFunc func(name string) (wire.Package, error)
 	JobFunc     func(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
 
+	ArtifactFunc func(id string, limit int64) (mcp.Artifact, error)
+
 	mu       sync.Mutex
 	boxes    []wire.Sandbox // newest first
 	files    map[string]string
@@ -264,8 +266,11 @@ func (f *fakeFarm) LinkFile(_ context.Context, _, path string) (string, error) {
 	return "http://farm.invalid/" + path, err
 }
 
-// Artifact finds nothing.
-func (f *fakeFarm) Artifact(_ context.Context, id string, _ int64) (mcp.Artifact, error) {
+// Artifact finds nothing, unless a test sets its function.
+func (f *fakeFarm) Artifact(_ context.Context, id string, limit int64) (mcp.Artifact, error) {
+	if f.ArtifactFunc != nil {
+		return f.ArtifactFunc(id, limit)
+	}
 	return mcp.Artifact{}, farm.NotFoundf("There is no artifact %q.", id)
 }
 

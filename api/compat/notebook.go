@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -27,10 +28,13 @@ type Notebook struct {
 	call    *Call
 	farm    Farm
 	largest int64 // displayed value that an answer contains
+	left    int64 // bytes of large displayed values that this one may contain
 }
 
 // NewNotebook makes the service of a caller.
-func NewNotebook(c *Call) *Notebook { return &Notebook{call: c, farm: c.Farm, largest: richBytes} }
+func NewNotebook(c *Call) *Notebook {
+	return &Notebook{call: c, farm: c.Farm, largest: richBytes, left: richBytes}
+}
 
 // finish starts a job and waits for its end, as long as the caller is connected.
 func (n *Notebook) finish(ctx context.Context, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
@@ -273,10 +277,10 @@ func (n *Notebook) Install(ctx context.Context, id, requirement string) (noteboo
 	return result, nil
 }
 
-// richBytes is the largest displayed value that an answer of a route holds. richToolBytes is the same for a tool, whose answer must
-// fit into one message, where it may stand twice. A larger value is a link.
+// richBytes bounds the displayed values that an answer reads from the object store, together: they are in memory at once. richToolBytes is the
+// largest of them for a tool, whose answer must fit into one message, where it may stand twice. A larger value is a link.
 const (
-	richBytes     = 32 << 20
+	richBytes     = 16 << 20
 	richToolBytes = 320 << 10
 )
 
@@ -289,7 +293,8 @@ type notebookRich struct {
 	URL     string `json:"url,omitempty"` // in the place of data that is too large
 }
 
-// rich converts an entry of a displayed value. One that the farm moved to the object store is read back if it is small enough.
+// rich converts an entry of a displayed value. One that the farm moved to the object store is read back if it is small enough, and this process has
+// memory for it.
 func (n *Notebook) rich(ctx context.Context, r wire.Rich) notebookRich {
 	out := notebookRich{Display: r.Display, Type: r.Mime, Data: r.Data, URL: r.URL}
 	if r.ArtifactID == "" {
@@ -298,12 +303,20 @@ func (n *Notebook) rich(ctx context.Context, r wire.Rich) notebookRich {
 		}
 		return out
 	}
-	found, err := n.farm.Artifact(ctx, r.ArtifactID, n.largest)
+	found, err := n.farm.Artifact(ctx, r.ArtifactID, min(n.largest, n.left))
+	text := strings.HasPrefix(r.Mime, "text/") || wire.IsMarkup(r.Mime)
+	if err == nil && text {
+		err = budget.Quoting(ctx, found.Content)
+	}
+	if farm.CodeOf(err) == farm.CodeExhausted {
+		n.left = 0 // the next would wait as long
+	}
 	if err != nil || found.Content == nil {
 		return out // the caller has the link
 	}
+	n.left -= int64(len(found.Content))
 	out.URL = ""
-	if strings.HasPrefix(r.Mime, "text/") || wire.IsMarkup(r.Mime) {
+	if text {
 		out.Data = textOrJSON(r.Mime, found.Content)
 	} else {
 		out.Data = base64.StdEncoding.EncodeToString(found.Content)

@@ -1,7 +1,9 @@
 package compat_test
 
 import (
+	"bytes"
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -39,6 +42,69 @@ func (b *notebookBundle) call(tool string, args map[string]any) string {
 	text, err := mcp.EncodeReply(reply.Value)
 	testbed.Must(b.t, err)
 	return string(text)
+}
+
+// Large displayed values are in memory together: beyond 16 MiB, and where this process has no memory for one, the answer has links.
+func TestLargeDisplayedValuesAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	b := setupNotebook(t)
+	var rich []wire.Rich
+	for i := range 4 {
+		rich = append(rich, wire.Rich{Display: i, Mime: "text/html", ArtifactID: strconv.Itoa(i), URL: "http://s/1"})
+	}
+	b.farm.ExecuteFunc = func(context.Context, wire.ExecuteRequest) wire.Job {
+		return completed(&wire.Result{Execute: &wire.ExecuteResult{Results: rich}})
+	}
+	var limits []int64
+	for name, c := range map[string]struct {
+		sizes  []int64 // -1: there is no memory for it
+		limits []int64
+	}{
+		"together": {[]int64{6 << 20, 10<<20 - 1, 2, 1}, []int64{16 << 20, 10 << 20, 1, 1}},
+		"refused":  {[]int64{1, -1, 1, 1}, []int64{16 << 20, 16<<20 - 1, 0, 0}},
+	} {
+		limits = nil
+		b.farm.ArtifactFunc = func(id string, limit int64) (mcp.Artifact, error) {
+			limits = append(limits, limit)
+			switch size := c.sizes[len(limits)-1]; {
+			case size < 0:
+				return mcp.Artifact{}, farm.Errorf(farm.CodeExhausted, "no memory for %s", id)
+			case size > limit:
+				return mcp.Artifact{}, nil
+			default:
+				return mcp.Artifact{Content: make([]byte, size)}, nil
+			}
+		}
+		answer, err := compat.NewNotebook(&compat.Call{Farm: b.farm}).Execute(t.Context(), b.id, "x")
+		testbed.Must(t, err)
+		testbed.Diff(t, name+": values are read up to", c.limits, limits)
+		for i, one := range answer.Results {
+			size := c.sizes[i]
+			if linked := one.URL != ""; linked != (size < 0 || size > c.limits[i]) {
+				t.Errorf("%s: value %d is a link: %t", name, i, linked)
+			}
+		}
+	}
+}
+
+// A text of control characters takes six times its bytes in the answer.
+func TestEscapesOfADisplayedValueAreCharged(t *testing.T) {
+	t.Parallel()
+	const size = 10_000
+	b := setupNotebook(t)
+	b.farm.ExecuteFunc = func(context.Context, wire.ExecuteRequest) wire.Job {
+		return completed(&wire.Result{Execute: &wire.ExecuteResult{Results: []wire.Rich{{Mime: "text/html", ArtifactID: "art_1", URL: "http://s/1"}}}})
+	}
+	b.farm.ArtifactFunc = func(string, int64) (mcp.Artifact, error) {
+		return mcp.Artifact{Content: bytes.Repeat([]byte{1}, size)}, nil
+	}
+	ctx, hold := budget.New(0).With(t.Context(), "acme", 0)
+	defer hold.Release()
+	answer, err := compat.NewNotebook(&compat.Call{Farm: b.farm}).Execute(ctx, b.id, "x")
+	testbed.Must(t, err)
+	if len(answer.Results) != 1 || answer.Results[0].URL != "" || hold.Bytes() != 2*5*size {
+		t.Errorf("%d bytes are charged: %.100v", hold.Bytes(), answer)
+	}
 }
 
 func TestStoppedCodeIsNeverAnEmptySuccess(t *testing.T) {

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -65,4 +66,27 @@ func chargeValues(ctx context.Context, values, size int) error {
 		return farm.Errorf(farm.CodeTooLarge, "the body has more than %d values, which is the limit: send less at once, and large data as a file", farm.MaxBodyValues)
 	}
 	return Charge(ctx, max(0, int64(values)*valueWeight-int64(size)*(BodyWeight-1)))
+}
+
+// Quoting charges the request (see Charge) with what a text of its answer takes beyond BodyWeight as a JSON string, in which most control characters
+// and bytes that are not UTF-8 are six bytes each: the encoder has it once, and the answer once more.
+func Quoting(ctx context.Context, text []byte) error {
+	const more = 5 // of \u0001
+	n := int64(0)
+	for i := 0; i < len(text); {
+		size := 1
+		switch c := text[i]; {
+		case c == '"', c == '\\', c == '\b', c == '\f', c == '\n', c == '\r', c == '\t':
+			n++
+		case c < ' ', c == '<', c == '>', c == '&':
+			n += more
+		case c >= utf8.RuneSelf:
+			var r rune
+			if r, size = utf8.DecodeRune(text[i:]); r == utf8.RuneError && size == 1 || r == '\u2028' || r == '\u2029' {
+				n += more
+			}
+		}
+		i += size
+	}
+	return Charge(ctx, 2*n)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestValues(t *testing.T) {
@@ -21,6 +22,23 @@ func TestValues(t *testing.T) {
 		if got := budget.Values([]byte(text)); got != want {
 			t.Errorf("%.40s has %d values, want %d", text, got, want)
 		}
+	}
+}
+
+// A text of control characters, or not in UTF-8, takes six times its bytes as a JSON string.
+func TestQuotingChargesEscapes(t *testing.T) {
+	t.Parallel()
+	for _, one := range []string{"a", "ü\U0001f600", "\x01", "\b", "\n", `"`, `\`, "<", "&", "\xff", "\xe2\x80", "\u2028", "\ufffd", "\x7f"} {
+		const count = 1000
+		text := strings.Repeat(one, count)
+		ctx, hold := budget.New(0).With(t.Context(), "acme", 0)
+		testbed.Must(t, budget.Quoting(ctx, []byte(text)))
+		escaped, err := json.Marshal(text)
+		testbed.Must(t, err)
+		if more := int64(2 * (len(escaped) - len(`""`) - len(text))); hold.Bytes() < more || hold.Bytes() > more+6*count || len(one) == 1 && one < " " && more == 0 {
+			t.Errorf("%q: %d bytes are charged, and it takes %d more", one, hold.Bytes(), more)
+		}
+		hold.Release()
 	}
 }
 
