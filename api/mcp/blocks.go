@@ -13,6 +13,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // pictures are the image blocks of an answer.
@@ -28,11 +30,21 @@ func pictureTypes() []string { return []string{"image/png", "image/jpeg", "image
 func isPicture(mime string) bool { return slices.Contains(pictureTypes(), mime) }
 
 // pictures makes an image block of each displayed value that has a picture, in one of its types. Pictures that the code only
-// saved are shown if it displayed none: a plot that is displayed and saved would otherwise come twice, as different bytes.
+// saved are shown if it displayed none: a plot that is displayed and saved would otherwise come twice, as different bytes. The call stays charged for
+// those that it sends.
 func (c *call) pictures(out *runOutcome) pictures {
 	p := pictures{shown: map[int]int{}}
 	blockOf := map[string]int{} // by the SHA-256 of the content
-	leftOut := 0
+	leftOut, refused := 0, false
+	stored := func(id string) []byte {
+		if refused { // for lack of memory: the next would wait as long
+			return nil
+		}
+		content, err := c.stored(id)
+		refused = farm.CodeOf(err) == farm.CodeExhausted
+		return content
+	}
+	held := budget.Held(c.ctx)
 	put := func(mime string, content []byte) int {
 		sum := sha256.Sum256(content)
 		key := hex.EncodeToString(sum[:])
@@ -40,11 +52,12 @@ func (c *call) pictures(out *runOutcome) pictures {
 		case blockOf[key] > 0:
 		case int64(len(content)) > c.Limits.ImageBytes, len(p.blocks) == c.Limits.Images:
 			leftOut++
-			return 0
 		default:
 			p.blocks = append(p.blocks, mcp.NewImageContent(base64.StdEncoding.EncodeToString(content), mime))
 			blockOf[key] = len(p.blocks)
+			held = budget.Held(c.ctx)
 		}
+		budget.Keep(c.ctx, held)
 		return blockOf[key]
 	}
 	displayed := false
@@ -54,7 +67,11 @@ func (c *call) pictures(out *runOutcome) pictures {
 			continue
 		}
 		displayed = true
-		if content := c.picture(r); content == nil {
+		content := decoded(r.Data)
+		if r.ArtifactID != "" {
+			content = stored(r.ArtifactID)
+		}
+		if content == nil {
 			leftOut++
 		} else if at := put(r.Mime, content); at > 0 {
 			p.shown[v.Number()] = at
@@ -67,7 +84,7 @@ func (c *call) pictures(out *runOutcome) pictures {
 			}
 			if a.Size > c.Limits.ImageBytes || len(p.blocks) == c.Limits.Images {
 				leftOut++
-			} else if content := c.stored(a.ID); content != nil {
+			} else if content := stored(a.ID); content != nil {
 				put(a.ContentType, content)
 			}
 		}
@@ -82,26 +99,22 @@ func (c *call) pictures(out *runOutcome) pictures {
 	return p
 }
 
-// picture reads the bytes of a displayed picture. It returns nil if they cannot be read or are over the limit.
-func (c *call) picture(r wire.Rich) []byte {
-	if r.ArtifactID != "" {
-		return c.stored(r.ArtifactID)
-	}
-	content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(r.Data), ""))
+// decoded is the content of a picture that is part of a result; nil: it has none.
+func decoded(data string) []byte {
+	content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(data), ""))
 	if err != nil || len(content) == 0 {
 		return nil
 	}
 	return content
 }
 
-// stored reads a picture that is an artifact. It returns nil if that fails: the caller still has the link.
-func (c *call) stored(id string) []byte {
+// stored reads a picture that is an artifact; nil if it is over the limit. If that fails, the caller still has the link.
+func (c *call) stored(id string) ([]byte, error) {
 	a, err := c.farm.Artifact(c.ctx, id, c.Limits.ImageBytes)
 	if err != nil {
 		c.Logger.WarnContext(c.ctx, "picture is not shown", slog.String("artifact_id", id), slog.Any("error", err))
-		return nil
 	}
-	return a.Content
+	return a.Content, err
 }
 
 // links makes a resource link for each artifact, with an address for resources/read. Unlike the presigned link in the structured

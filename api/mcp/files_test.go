@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -267,5 +271,57 @@ func TestResourcePathsReachTheFarmUnchanged(t *testing.T) {
 		if _, text := b.post(`{"jsonrpc":"2.0","id":5,"method":"resources/read","params":{"uri":"` + uri + `"}}`); !strings.Contains(text, `"error"`) {
 			t.Errorf("%q: %s", uri, text)
 		}
+	}
+}
+
+// charged sends a message as a request with memory of its own, and gives the answer and what is held when it is written.
+func (b *bundle) charged(method, params string) (string, int64) {
+	b.t.Helper()
+	ctx, hold := budget.New(64<<20).With(b.t.Context(), "a", 0)
+	defer hold.Release()
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	answer := httptest.NewRecorder()
+	b.server.Handler().ServeHTTP(answer, request)
+	return answer.Body.String(), hold.Bytes()
+}
+
+// What is read stays charged to a call as far as it is sent, and a text with what its escapes take.
+func TestWhatIsSentStaysCharged(t *testing.T) {
+	t.Parallel()
+	const size, weight = 100 << 10, 100 << 10 * budget.BodyWeight
+	var list []mcp.Artifact
+	var displayed []wire.Rich
+	for i := range 6 {
+		list = append(list, artifact(strconv.Itoa(i), "image/png", bytes.Repeat([]byte{byte(i / 2)}, size))) // each is there twice
+		displayed = append(displayed, wire.Rich{Display: i, Mime: "image/png", ArtifactID: list[i].ID, URL: list[i].URL})
+	}
+	list = append(list, artifact("text", "text/plain", bytes.Repeat([]byte{1}, size)))
+	f := withArtifacts(wire.ExecuteResult{Results: displayed}, list...)
+	read, reads, refused := f.ArtifactFunc, 0, false
+	f.ArtifactFunc = func(ctx context.Context, id string, limit int64) (mcp.Artifact, error) {
+		reads++
+		if refused {
+			return mcp.Artifact{}, farm.Errorf(farm.CodeExhausted, "There is no memory now. Send it again later.")
+		}
+		a, err := read(ctx, id, limit)
+		return a, errors.Join(err, budget.Charge(ctx, int64(len(a.Content))*budget.BodyWeight))
+	}
+	b := setup(t, f, func(o *mcp.Options) { o.Limits.Images = 2 })
+	const run, resource = `{"name":"execute_python_code","arguments":{"sandbox_id":"sbx_1","code":"1"}}`, `{"uri":"sandfarm://artifacts/art_text"}`
+	text, held := b.charged("tools/call", run)
+	if strings.Count(text, `"type":"image"`) != 2 || reads != 6 || held < 2*weight || held > 2*weight+budget.SmallBytes {
+		t.Errorf("%d reads, %d bytes are held for %.200s", reads, held, text)
+	}
+	if text, held = b.charged("resources/read", resource); !strings.Contains(text, `"text":"\u0001`) || held < weight+2*5*size {
+		t.Errorf("%d bytes are held for %.200s", held, text)
+	}
+	reads, refused = 0, true
+	if text, _ = b.charged("tools/call", run); reads != 1 || !strings.Contains(text, "6 pictures are not in this answer") {
+		t.Errorf("%d reads for %.200s", reads, text)
+	}
+	if text, _ = b.charged("resources/read", resource); !strings.Contains(text, `"code":-32603`) || !strings.Contains(text, "again later") {
+		t.Errorf("a refusal is %s", text)
 	}
 }

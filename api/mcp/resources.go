@@ -58,13 +58,17 @@ func (s *Server) reader(param string, read func(context.Context, map[string]any)
 		if err == nil {
 			err = s.fits(f)
 		}
+		text := plain(f.content)
+		if err == nil && text {
+			err = budget.Quoting(ctx, f.content)
+		}
 		if err != nil {
 			return nil, s.unreadable(ctx, about, err)
 		}
 		if err := budget.TakeCore(ctx, len(f.content)); err != nil { // until the answer is encoded, see answering
 			return nil, err
 		}
-		if plain(f.content) {
+		if text {
 			return []mcp.ResourceContents{mcp.TextResourceContents{URI: r.Params.URI, MIMEType: f.mime, Text: string(f.content)}}, nil
 		}
 		return []mcp.ResourceContents{mcp.BlobResourceContents{URI: r.Params.URI, MIMEType: f.mime, Blob: base64.StdEncoding.EncodeToString(f.content)}}, nil
@@ -98,7 +102,7 @@ func (s *Server) unreadable(ctx context.Context, about *tool, err error) error {
 		if !server.IsModernRequest(ctx) {
 			details.Code = mcp.RESOURCE_NOT_FOUND
 		}
-	case farm.CodeInternal, farm.CodeUnavailable:
+	case farm.CodeInternal, farm.CodeUnavailable, farm.CodeExhausted:
 		details.Code = mcp.INTERNAL_ERROR
 	}
 	if d := deliveryOf(ctx); d != nil {
