@@ -265,7 +265,7 @@ func reason(job *wire.Job) string {
 // no links either.
 const maxValue = 16 << 20
 
-// costOfValue is how many bytes each byte of a large value takes: as it is, as base64, and as a line.
+// costOfValue is how many bytes each byte of a large value takes: as it is, as base64, and as a line. Text has budget.Quoting in addition.
 const costOfValue = 4
 
 // value is a displayed value: its types, as far as they have arrived.
@@ -321,7 +321,7 @@ func (s *stream) content(ctx context.Context, d *farm.RichResult) (any, bool, er
 	plain := strings.HasPrefix(d.Mime, "text/")
 	if d.Artifact != nil {
 		if d.Artifact.Size > maxValue-s.large { // a Hold at its tenant's share would take any more for nothing
-			s.write(string(farm.EventStderr), "[a displayed value of type "+d.Mime+" was left out: it is too large]\n")
+			s.leaveOut(d)
 			return nil, false, nil
 		}
 		if err := budget.Charge(ctx, d.Artifact.Size*costOfValue); err != nil {
@@ -337,6 +337,9 @@ func (s *stream) content(ctx context.Context, d *farm.RichResult) (any, bool, er
 		}
 		if text = string(raw); !plain && !textual(d.Mime) {
 			text = base64.StdEncoding.EncodeToString(raw)
+		} else if budget.Quoting(ctx, raw) != nil {
+			s.leaveOut(d)
+			return nil, false, nil
 		}
 	} else if textual(d.Mime) {
 		raw, err := base64.StdEncoding.DecodeString(d.Data)
@@ -355,6 +358,11 @@ func (s *stream) content(ctx context.Context, d *farm.RichResult) (any, bool, er
 		text = unquoted(text)
 	}
 	return text, true, nil
+}
+
+// leaveOut says that a type is not in the stream.
+func (s *stream) leaveOut(d *farm.RichResult) {
+	s.write(string(farm.EventStderr), "[a displayed value of type "+d.Mime+" was left out: it is too large]\n")
 }
 
 // structured reports whether a type is an object in the stream.

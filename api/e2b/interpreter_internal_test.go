@@ -1,15 +1,19 @@
 package e2b
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -167,5 +171,31 @@ func TestIDsOfContexts(t *testing.T) {
 		if got := shown(want).ID; strings.Contains(id, "-") && got != id {
 			t.Errorf("the id of %+v is %s", want, got)
 		}
+	}
+}
+
+// stored is an object store in which each object has the same content.
+type stored struct {
+	service.Blobs
+	content string
+}
+
+func (s stored) Get(context.Context, string, int64, int64) (io.ReadCloser, blob.Info, error) {
+	return io.NopCloser(strings.NewReader(s.content)), blob.Info{}, nil
+}
+
+// A text of control characters takes six times its bytes as JSON.
+func TestEscapesOfALargeValueAreCharged(t *testing.T) {
+	t.Parallel()
+	const size = 10_000
+	for mime, more := range map[string]int64{"text/html": 10 * size, "image/svg+xml": 10 * size, "image/png": 0} {
+		ctx, own := budget.New(16<<20).With(t.Context(), "acme", 0)
+		s := newStream()
+		s.service = &service.Service{Deps: service.Deps{Blobs: stored{content: strings.Repeat("\x01", size)}}}
+		_, ok, err := s.content(ctx, &farm.RichResult{Mime: mime, Artifact: &farm.Artifact{Size: size}})
+		if err != nil || !ok || own.Bytes() != costOfValue*size+more {
+			t.Errorf("%s: read %v, %v, %d bytes charged", mime, ok, err, own.Bytes())
+		}
+		own.Release()
 	}
 }

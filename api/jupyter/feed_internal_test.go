@@ -1,12 +1,16 @@
 package jupyter
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
@@ -106,5 +110,30 @@ func TestLargeTypesOfAValueAreBoundedTogether(t *testing.T) {
 	o := output{session: s, work: &work{}, value: &value{large: maxValueBytes - 10}}
 	if _, ok := o.text(ctx, &farm.RichResult{Mime: "image/png", Artifact: &farm.Artifact{ID: "art_1", Size: 11}}); ok || len(s.missed) != 1 || own.Bytes() != 0 {
 		t.Errorf("read: %v, %d notes, %d bytes charged", ok, len(s.missed), own.Bytes())
+	}
+}
+
+// stored is an object store in which each object has the same content.
+type stored struct {
+	service.Blobs
+	content string
+}
+
+func (s stored) Get(context.Context, string, int64, int64) (io.ReadCloser, blob.Info, error) {
+	return io.NopCloser(strings.NewReader(s.content)), blob.Info{}, nil
+}
+
+// A text of control characters takes six times its bytes as JSON.
+func TestEscapesOfALargeValueAreCharged(t *testing.T) {
+	t.Parallel()
+	const size = 10_000
+	for mime, more := range map[string]int64{"text/html": 10 * size, "image/svg+xml": 10 * size, "image/png": 0} {
+		ctx, own := budget.New(16<<20).With(t.Context(), "acme", 0)
+		from := &service.Service{Deps: service.Deps{Blobs: stored{content: strings.Repeat("\x01", size)}}}
+		o := output{session: &session{kernel: &kernel{server: &Server{cfg: Config{Service: from}}}}, work: &work{}, value: &value{}}
+		if _, ok := o.text(ctx, &farm.RichResult{Mime: mime, Artifact: &farm.Artifact{Size: size}}); !ok || own.Bytes() != budget.BodyWeight*size+more {
+			t.Errorf("%s: read %v, %d bytes charged", mime, ok, own.Bytes())
+		}
+		own.Release()
 	}
 }

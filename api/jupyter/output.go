@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -84,11 +85,15 @@ func (o *output) text(ctx context.Context, d *farm.RichResult) (text string, ok 
 		o.value.large += d.Artifact.Size
 		raw, err = o.session.kernel.server.cfg.Service.Linked(ctx, d.Artifact)
 	}
+	plain := strings.HasPrefix(d.Mime, "text/")
+	if err == nil && (plain || wire.IsMarkup(d.Mime)) {
+		err = budget.Quoting(ctx, raw)
+	}
 	switch {
 	case !fits, err != nil:
 		o.note("[a displayed value is left out, since it is large: it is artifact " + d.Artifact.ID + "]")
 		return "", false
-	case strings.HasPrefix(d.Mime, "text/"):
+	case plain:
 		return string(raw), true
 	default:
 		return base64.StdEncoding.EncodeToString(raw), true
