@@ -347,17 +347,18 @@ func TestPutSendsADirectoryAsTar(t *testing.T) {
 func TestFilesGet(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
-	f.Routes["GET /v1/sandboxes/sbx_1/files/deep/a.txt"] = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "content") }
+	content := "content"
+	f.Routes["GET /v1/sandboxes/sbx_1/files/deep/a.txt"] = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, content) }
 	dir := t.TempDir()
 	if got := f.sandfarm(t.Context(), "", "files", "get", "sbx_1", "deep/a.txt", "-"); got.out != "content" {
 		t.Errorf("%+v", got)
 	}
-	for range 2 {
+	for _, content = range []string{"content", "content", "other", "other"} { // what is the same is kept
 		if got := f.sandfarm(t.Context(), "", "files", "get", "sbx_1", "deep/a.txt", dir); got.code != 0 {
 			t.Errorf("%+v", got)
 		}
 	}
-	testbed.Diff(t, "files", map[string]string{"a.txt": "content", "a-1.txt": "content"}, tree(t, dir))
+	testbed.Diff(t, "files", map[string]string{"a.txt": "content", "a-1.txt": "other"}, tree(t, dir))
 	got := f.sandfarm(t.Context(), "", "files", "get", "sbx_1", "missing.txt", dir)
 	if got.code != 1 || len(tree(t, dir)) != 2 {
 		t.Errorf("%+v left %v", got, tree(t, dir))
