@@ -19,10 +19,18 @@ import (
 // imported matches a line that imports a module, whose first name is the group.
 var imported = regexp.MustCompile(`(?m)^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)`)
 
+// builtIn are the modules that are part of the interpreter of the farm's images (sys.builtin_module_names of CPython 3.13), without those that are
+// private: no file is imported in their place.
+var builtIn = strings.Fields(`array atexit binascii builtins cmath errno faulthandler fcntl gc grp itertools marshal math posix pwd pyexpat select sys syslog time
+unicodedata zlib`)
+
 // beside lists the modules that Python code imports, that are files or packages beside it on this machine, and that are not sent along: in
 // the sandbox they are missing, or come from somebody else's package of that name.
 func beside(name, code string, inputs []input) (files []string) {
 	for _, found := range imported.FindAllStringSubmatch(code, -1) {
+		if slices.Contains(builtIn, found[1]) {
+			continue
+		}
 		for _, file := range []string{found[1] + ".py", filepath.Join(found[1], "__init__.py")} {
 			file = filepath.Join(filepath.Dir(name), file)
 			if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || filepath.Clean(file) == filepath.Clean(name) {

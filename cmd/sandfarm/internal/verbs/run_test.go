@@ -89,8 +89,9 @@ func TestRunExitCodes(t *testing.T) {
 // A module beside the code is not there in the sandbox, and a package of its name is somebody else's.
 func TestRunKnowsTheModulesBesideTheCode(t *testing.T) {
 	t.Parallel()
-	file, dir := script(t, "import os, json\nimport helper\n  from mine.part import x\n")
+	file, dir := script(t, "import os, json\nimport sys\nimport helper\n  from mine.part import x\n")
 	put(t, filepath.Join(dir, "helper.py"), "")
+	put(t, filepath.Join(dir, "sys.py"), "") // which can never be imported
 	testbed.Must(t, os.Mkdir(filepath.Join(dir, "mine"), 0o750))
 	put(t, filepath.Join(dir, "mine", "__init__.py"), "")
 	helper, mine := filepath.Join(dir, "helper.py"), filepath.Join(dir, "mine", "__init__.py")
