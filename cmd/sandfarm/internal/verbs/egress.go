@@ -49,7 +49,7 @@ many bytes went out and came back, how long it lasted, and why it was denied or 
   sandfarm sandbox egress sbx_… --follow --json`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
-		after := ""
+		after, told := "", false
 		for {
 			for e, err := range c.Egress(ctx, args[0], after) {
 				if err == nil {
@@ -59,6 +59,10 @@ many bytes went out and came back, how long it lasted, and why it was denied or 
 					return err
 				}
 				after = e.ID
+			}
+			if after == "" && !told {
+				told = true
+				a.noteNoLog(ctx, c, args[0])
 			}
 			if !live {
 				return nil
@@ -72,6 +76,13 @@ many bytes went out and came back, how long it lasted, and why it was denied or 
 	})
 	c.Flags().BoolVarP(&live, "follow", "f", false, "continue with new connections until interrupted")
 	return c
+}
+
+// noteNoLog says that the network of a sandbox has no log, if it has none.
+func (a *app) noteNoLog(ctx context.Context, c *client.Client, id string) {
+	if s, err := c.Sandbox(ctx, id); err == nil && s.Network != "allowlist" {
+		fmt.Fprintf(a.Err, "note: %s has the network %s; only the network allowlist has a log\n", id, s.Network)
+	}
 }
 
 // egressLine prints an entry on a line.

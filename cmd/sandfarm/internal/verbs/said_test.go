@@ -275,3 +275,19 @@ func TestAllowNeedsHostsOrNone(t *testing.T) {
 		}
 	}
 }
+
+// TestEgressOfANetworkWithoutALogSaysSo: it printed nothing, as if nothing had been connected to.
+func TestEgressOfANetworkWithoutALogSaysSo(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	entries := []wire.EgressEntry{}
+	f.Routes["GET /v1/sandboxes/{id}/egress"] = func(w http.ResponseWriter, r *http.Request) {
+		f.answer(w, http.StatusOK, wire.List[wire.EgressEntry]{Items: entries})
+	}
+	for network, want := range map[string]string{"packages": "note: sbx_1 has the network packages; only the network allowlist has a log\n", "allowlist": ""} {
+		f.Routes["GET /v1/sandboxes/sbx_1"] = f.gives(http.StatusOK, wire.Sandbox{ID: "sbx_1", Network: network})
+		if got := f.sandfarm(t.Context(), "", "sandbox", "egress", "sbx_1"); got != (outputs{0, "", want}) {
+			t.Errorf("%s: %+v, want %q", network, got, want)
+		}
+	}
+}
