@@ -65,7 +65,9 @@ With --restart on-failure it is such a process too, which is started again when 
 	})
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
-		dash = cmd.ArgsLenAtDash()
+		if dash = cmd.ArgsLenAtDash(); dash == 0 && len(args) > 0 && !strings.HasPrefix(args[0], "sbx_") {
+			return usage(cmd, fmt.Errorf("the sandbox's ID is missing before the command: sandfarm exec ID -- %s", quote(args)))
+		}
 		return check(cmd, args)
 	}
 	c.Flags().StringVarP(&cwd, "cwd", "w", "", "working directory, relative to the workspace")

@@ -25,6 +25,9 @@ func mistaken(cmd *cobra.Command, args []string, err error) error {
 	if f := cmd.Flags().Lookup("sandbox"); f != nil && f.Changed {
 		args = append([]string{f.Value.String()}, args...)
 	}
+	if client.CodeOf(err) == "not_found" && cmd.Parent().Name() == "artifact" && !strings.HasPrefix(args[0], "art_") {
+		return errors.Join(err, &hint{text: `"sandfarm artifact ls" lists the IDs of artifacts with their names.`})
+	}
 	wantsJob := strings.Contains(cmd.CommandPath(), " job ")
 	for _, id := range args {
 		kind := idForm.FindStringSubmatch(id)
@@ -44,7 +47,7 @@ func mistaken(cmd *cobra.Command, args []string, err error) error {
 	return err
 }
 
-// named adds to an error the id of an open sandbox whose name was given in the place of an id.
+// named adds to an error the ids of the open sandboxes whose name was given in the place of an id.
 func named(cmd *cobra.Command, c *client.Client, args []string, err error) error {
 	var names []string
 	_, usage := errors.AsType[*UsageError](err)
@@ -65,13 +68,27 @@ func named(cmd *cobra.Command, c *client.Client, args []string, err error) error
 	if len(names) == 0 {
 		return err
 	}
+	var ids []string
+	name := ""
 	for box, failed := range c.Sandboxes(cmd.Context(), client.SandboxFilter{Open: true}) {
 		if failed != nil {
 			return err
 		}
-		if slices.Contains(names, box.Name) {
-			return errors.Join(err, &hint{text: fmt.Sprintf("%s is the name of %s: use its id.", box.Name, box.ID)})
+		if box.Name == name && name != "" || name == "" && slices.Contains(names, box.Name) {
+			name, ids = box.Name, append(ids, box.ID)
 		}
+	}
+	switch n := len(ids); {
+	case n == 1:
+		return errors.Join(err, &hint{text: fmt.Sprintf("%s is the name of %s: use its id.", name, ids[0])})
+	case n > maxSuggestions:
+		ids = append(ids[:maxSuggestions], fmt.Sprintf("%d more", n-maxSuggestions))
+		fallthrough
+	case n > 1:
+		last := len(ids) - 1
+		return errors.Join(err, &hint{text: fmt.Sprintf("%s is the name of %s and %s: use an id.", name, strings.Join(ids[:last], ", "), ids[last])})
+	case cmd.Name() == "exec" && !usage:
+		return errors.Join(err, &hint{text: `"sandfarm exec ID COMMAND" has the sandbox's ID first; "sandfarm sandbox ls" lists the IDs.`})
 	}
 	return err
 }
@@ -167,7 +184,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	case cmd.Name() == "exec" && len(cmd.Flags().Args()) > 1: // behind the id and a word of the command
 		return fmt.Errorf("%w; put -- before the command: sandfarm exec %s -- %s …", err, cmd.Flags().Arg(0), cmd.Flags().Arg(1))
 	case cmd.Name() == "run" && (unknown.GetSpecifiedName() == "c" || unknown.GetSpecifiedName() == "code"):
-		return fmt.Errorf("%w; code comes from a file or from stdin: echo 'print(1)' | sandfarm run -", err)
+		return fmt.Errorf("%w; %s", err, codeComesFrom)
+	case cmd.Name() == "rm" && cmd.Parent().Name() == "files" && slices.Contains([]string{"r", "R", "f", "recursive", "force"}, unknown.GetSpecifiedName()):
+		return fmt.Errorf("%w; directories are removed without it", err)
 	case unknown.GetSpecifiedShortnames() != "":
 		return err
 	}

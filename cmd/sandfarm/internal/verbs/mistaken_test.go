@@ -37,6 +37,7 @@ func TestIDsOfAnotherKindNameTheCommandThatTakesThem(t *testing.T) {
 		"SandboxIsRight": {[]string{"sandbox", "get", someSandbox}, verbs.ExitError, ""},
 		"ProcessIsNoJob": {[]string{"job", "cancel", someProcess}, verbs.ExitError, `sandfarm: "sandfarm attach SANDBOX ` + someProcess + `" shows this process, and "sandfarm kill SANDBOX ` + someProcess},
 		"KillOfAJob":     {[]string{"kill", someJob}, verbs.ExitUsage, `sandfarm: "sandfarm job cancel ` + someJob + `" ends this job.`},
+		"NoSandbox":      {[]string{"kill", someProcess}, verbs.ExitUsage, ""},
 		"ProcessIsRight": {[]string{"kill", someSandbox, someProcess}, verbs.ExitError, ""},
 		"JobIsRight":     {[]string{"job", "get", someJob}, verbs.ExitError, ""},
 		"OfNoID":         {[]string{"files", "get", someSandbox, "job_notes.txt"}, verbs.ExitError, ""},
@@ -164,11 +165,38 @@ func TestFlagsThatAreMistakesSayWhatToDo(t *testing.T) {
 		"flag: --foo. See ": {"exec", "--foo", "sbx_1", "ls"},
 		"'c' in -c; code comes from a file or from stdin: echo 'print(1)' | sandfarm run -": {"run", "-c", "print(1)"},
 		"flag: --code; code comes from a file or from stdin":                                {"run", "--code", "print(1)"},
+		"there is no file print(1) here; code comes from a file or from stdin":              {"run", "print(1)"},
+		"'r' in -rf; directories are removed without it. See ":                              {"files", "rm", "sbx_1", "-rf", "sub"},
+		"flag: --recursive; directories are removed without it. See ":                       {"files", "rm", "--recursive", "sbx_1", "sub"},
+		"ID is missing before the command: sandfarm exec ID -- ls -la 'a b'. See ":          {"exec", "--", "ls", "-la", "a b"},
+		"the sandbox's ID is missing: sandfarm kill ID prc_1. See ":                         {"kill", "prc_1"},
+		"the sandbox's ID is missing: sandfarm attach ID prc_1. See ":                       {"attach", "prc_1"},
+		`the process's ID is missing: "sandfarm ps sbx_1" lists those of the sandbox. See `: {"attach", "sbx_1"},
 		`sandfarm: --cpus "two" is not a number. See `:                                      {"sandbox", "create", "--cpus", "two"},
 		`sandfarm: --limit "x" is not a number. See `:                                       {"job", "ls", "--limit", "x"},
 	} {
 		if got := newFarm(t).sandfarm(t.Context(), "", args...); got.code != verbs.ExitUsage || !strings.Contains(got.stderr, want) {
 			t.Errorf("%q: %+v, want %q", args, got, want)
+		}
+	}
+}
+
+func TestWhatIsNoIDSaysWhereIDsAre(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	missing := f.gives(http.StatusNotFound, wire.Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is no such thing."})
+	f.Routes["GET /v1/artifacts/{id}"], f.Routes["DELETE /v1/artifacts/{id}"] = missing, missing
+	for _, id := range []string{"ls", "sbx_9", "me"} {
+		f.Routes["POST /v1/sandboxes/"+id+"/commands"] = missing
+	}
+	f.Routes["GET /v1/sandboxes"] = f.gives(http.StatusOK, wire.List[wire.Sandbox]{Items: []wire.Sandbox{{ID: "sbx_1", Name: "me"}, {ID: "sbx_2", Name: "me"}, {ID: "sbx_3"}}})
+	const list, first = "\"sandfarm artifact ls\" lists the IDs of artifacts with their names.\n", "\"sandfarm exec ID COMMAND\" has the sandbox's ID first; \"sandfarm sandbox ls\" lists the IDs.\n"
+	for args, want := range map[string]string{
+		"artifact get rain.csv": list, "artifact rm rain.csv": list, "artifact get art_1": "such thing.\n",
+		"exec ls -- -la": first, "exec sbx_9 ls": "such thing.\n", "exec me ls": "me is the name of sbx_1 and sbx_2: use an id.\n",
+	} {
+		if got := f.sandfarm(t.Context(), "", strings.Fields(args)...); got.code != verbs.ExitError || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("%s: %+v, want %q", args, got, want)
 		}
 	}
 }

@@ -52,6 +52,19 @@ func sshArgs(cmd *cobra.Command, args []string) error {
 	return argCount(1, 1, "the sandbox's ID")(cmd, args)
 }
 
+// processArgs are the id of a sandbox and those of its processes, with the limit of argCount.
+func processArgs(limit int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 1 && strings.HasPrefix(args[0], "prc_"):
+			return fmt.Errorf("the sandbox's ID is missing: sandfarm %s ID %s", cmd.Name(), args[0])
+		case len(args) == 1 && strings.HasPrefix(args[0], "sbx_"):
+			return fmt.Errorf("the process's ID is missing: %q lists those of the sandbox", "sandfarm ps "+args[0])
+		}
+		return argCount(2, limit, "the sandbox's ID or the process's ID")(cmd, args)
+	}
+}
+
 func (a *app) attach() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "attach ID PROCESS", Short: "Attach to a process of a sandbox", SuggestFor: []string{"logs", "sandbox logs"},
@@ -61,7 +74,7 @@ leaves.`,
 		Example: `  sandfarm ps sbx_…
   sandfarm attach sbx_… prc_…`,
 		ValidArgsFunction: a.second(a.sandboxIDs, a.processIDs),
-	}, argCount(2, 2, "the sandbox's ID or the process's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+	}, processArgs(2), func(ctx context.Context, c *client.Client, args []string) error {
 		p, err := c.Process(ctx, args[0], args[1])
 		if err != nil {
 			return err
@@ -83,7 +96,7 @@ With --signal only send this signal. "sandfarm job cancel" ends a job, "sandfarm
   sandfarm kill sbx_… prc_… --signal SIGHUP
   sandfarm kill sbx_… 42`,
 		ValidArgsFunction: a.second(a.sandboxIDs, a.processIDs),
-	}, argCount(2, -1, "the sandbox's ID or the process's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+	}, processArgs(-1), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, id := range args[1:] {
 			var p wire.Process

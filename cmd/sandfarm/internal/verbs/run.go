@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -81,6 +82,9 @@ leaves at once.`,
 	completeChoices(c, "network", "none", "packages", "allowlist")
 	return c
 }
+
+// codeComesFrom answers who gives run the code itself.
+const codeComesFrom = "code comes from a file or from stdin: echo 'print(1)' | sandfarm run -"
 
 // runArgs are the arguments of run. Code has none.
 func runArgs(cmd *cobra.Command, args []string) error {
@@ -375,6 +379,9 @@ func (a *app) read(name string) ([]byte, error) {
 		code, err = io.ReadAll(a.In)
 	} else {
 		code, err = os.ReadFile(name) //nolint:gosec // the user names the file
+	}
+	if errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(name, "(=;\n") {
+		return nil, usagef("there is no file %s here; %s", name, codeComesFrom)
 	}
 	if err != nil {
 		return nil, unreadable(name, err)
