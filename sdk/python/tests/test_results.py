@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import pickle
 import sys
+import traceback
 import types
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -17,7 +19,7 @@ from sandfarm._html import untrusted
 from sandfarm._jobs import decode_job
 from sandfarm._sse import MAX_EVENT_BYTES, Parser
 from sandfarm._transfer import _place, workspace_path
-from sandfarm.errors import InvalidError
+from sandfarm.errors import InvalidError, ResultError
 from sandfarm.models import Job, SandboxInfo
 from sandfarm.results import CommandOutcome, CommandResult, ExecuteResult, Installed, InstallResult
 from sandfarm.rich import DisplayGroups
@@ -207,6 +209,26 @@ def test_texts_end_with_the_notes() -> None:
     assert str(InstallResult(packages=(Installed("six", version="1", status="installed"),), notes=notes)) == "six 1\n" + lines
     for shown in (commands._repr_html_(), replace(ran, stderr="err")._repr_mimebundle_()["text/html"]):
         assert shown.endswith(f'<pre style="font-family:monospace">{lines}</pre>')
+
+
+TOLD = ("Install it.", "Or else.")
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (ExecuteResult(exit_code=3, notes=TOLD), "the code exited with 3"),
+        (CommandResult((CommandOutcome("false", 1),), notes=TOLD), "'false' exited with 1"),
+        (InstallResult((Installed(status="failed", message="there is no six"),), notes=TOLD), "there is no six"),
+    ],
+)
+def test_an_error_of_a_result_has_its_notes(result: ExecuteResult | CommandResult | InstallResult, message: str) -> None:
+    with pytest.raises(ResultError) as raised:
+        result.check()
+    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        printed = "".join(traceback.format_exception_only(type(error), error))
+        assert printed.endswith(f"Error: {message}\nnote: Install it.\nnote: Or else.\n")
+        assert str(error) == (message if sys.version_info >= (3, 11) else printed.partition(": ")[2].rstrip("\n"))
 
 
 def test_what_a_notebook_shows() -> None:

@@ -24,11 +24,16 @@ export type PackagesResult = InstallResult & {
   versions: Record<string, string>;
 };
 
+/** A message with a line for each note of the farm. */
+function noted(message: string, notes: readonly string[] = []): string {
+  return [message, ...notes.map((note) => `note: ${note}`)].join("\n");
+}
+
 /** The result of code; with `check` throws ResultError if it was not successful. */
 export function ranCode(result: ExecuteResult, check: boolean): RunResult {
   const ran = { ...result, ok: result.exit_code === 0 && !result.error };
   if (!check || ran.ok) return ran;
-  throw new ResultError(result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`, ran);
+  throw new ResultError(noted(result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`, ran.notes), ran);
 }
 
 /** The result of commands; with `check` throws ResultError if one failed. */
@@ -43,7 +48,7 @@ export function ranCommands(result: CommandResult, check: boolean): BashResult {
   };
   if (check && failed) {
     const last = failed.stderr.trim().split("\n").at(-1);
-    throw new ResultError(`${failed.command} ended with exit code ${failed.exit_code}${last ? `: ${last}` : ""}`, ran);
+    throw new ResultError(noted(`${failed.command} ended with exit code ${failed.exit_code}${last ? `: ${last}` : ""}`, ran.notes), ran);
   }
   return ran;
 }
@@ -53,6 +58,6 @@ export function installed(result: InstallResult, check: boolean): PackagesResult
   const failed = result.packages.filter((one) => one.status !== "installed");
   const versions = Object.fromEntries(result.packages.flatMap(({ name, status, version }) => (status === "installed" ? [[name, version ?? ""]] : [])));
   const done = { ...result, ok: failed.length === 0, versions };
-  if (check && failed.length > 0) throw new ResultError(failed.map((one) => one.message).join("\n"), done);
+  if (check && failed.length > 0) throw new ResultError(noted(failed.map((one) => one.message).join("\n"), done.notes), done);
   return done;
 }

@@ -50,6 +50,19 @@ test("a sandbox without a package that it was to have is closed", async (t) => {
   assert.deepEqual(seen.map(({ method }) => method), ["POST", "DELETE", "POST"]);
 });
 
+test("an error of a result ends with its notes", async (t) => {
+  const notes = ["Install it.", "Or else."];
+  const results = {
+    "ModuleNotFoundError: no six": { exit_code: 1, error: { name: "ModuleNotFoundError", value: "no six", traceback: [] }, notes },
+    "six ended with exit code 3": { results: [{ command: "six", exit_code: 3, stdout: "", stderr: "" }], notes },
+    "there is no six": { packages: [{ name: "six", status: "failed", message: "there is no six" }], notes },
+  };
+  const { farm } = await serve(t, ...Object.values(results).map((result) => json(200, { ...done, result })));
+  const box = farm.sandbox("sbx_1");
+  const calls = [() => box.run("import six", { check: true }), () => box.bash("six", { check: true }), () => box.packages.install("six")];
+  for (const [i, message] of Object.keys(results).entries()) await assert.rejects(calls[i]!, { name: "ResultError", message: `${message}\nnote: Install it.\nnote: Or else.` });
+});
+
 test("a refused key names its variable", async (t) => {
   const { farm } = await serve(t, json(401, { status: 401, code: "unauthorized", detail: "A valid API key is needed." }));
   await assert.rejects(farm.limits(), { code: "unauthorized", message: "A valid API key is needed. Set SANDFARM_API_KEY, or give apiKey." });

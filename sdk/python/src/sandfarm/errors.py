@@ -22,7 +22,8 @@ SandfarmError                    base class of everything that this package rais
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .models import Job
@@ -209,7 +210,19 @@ class WaitTimeout(SandfarmError, TimeoutError):
 
 
 class ResultError(SandfarmError):
-    """What ran was not successful. Only `check()` and the argument `check=True` raise it."""
+    """What ran was not successful. Only `check()` and the argument `check=True` raise it.
+
+    The farm's notes on it are those of the exception, which its traceback shows; with Python 3.10 its message ends with them.
+    """
+
+    def __init__(self, message: str, *, notes: Sequence[str] = ()) -> None:
+        lines = [f"note: {note}" for note in notes]
+        if sys.version_info >= (3, 11):
+            super().__init__(message)
+            for line in lines:
+                self.add_note(line)
+        else:
+            super().__init__("\n".join([message, *lines]))
 
 
 _BY_CODE: Mapping[str, type[SandfarmError]] = {

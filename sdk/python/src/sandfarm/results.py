@@ -312,7 +312,7 @@ class CodeError(ResultError):
     """
 
     def __init__(self, message: str, *, result: ExecuteResult) -> None:
-        super().__init__(message)
+        super().__init__(message, notes=result.notes if result else ())
         self.result = result
 
 
@@ -324,7 +324,7 @@ class CommandError(ResultError):
     """
 
     def __init__(self, message: str, *, result: CommandResult) -> None:
-        super().__init__(message)
+        super().__init__(message, notes=result.notes if result else ())
         self.result = result
 
 
@@ -336,7 +336,7 @@ class PackageError(ResultError):
     """
 
     def __init__(self, message: str, *, result: InstallResult) -> None:
-        super().__init__(message)
+        super().__init__(message, notes=result.notes if result else ())
         self.result = result
 
 
