@@ -27,8 +27,9 @@ export class Client {
   readonly admin: Admin;
   readonly #transport: Transport;
 
-  /** Sends nothing. Throws SandfarmError with the code `invalid` if the address or the key cannot be used. */
+  /** Sends nothing. Throws SandfarmError with the code `invalid` if the address or the key cannot be used, and TypeError for an address alone. */
   constructor(options: ClientOptions = {}) {
+    if (typeof options === "string" || options instanceof URL) throw new TypeError("new Client takes options, not an address: new Client({ url })");
     this.#transport = new Transport(options);
     this.jobs = new Jobs(this.#transport);
     this.artifacts = new Artifacts(this.#transport);

@@ -50,6 +50,12 @@ test("a sandbox without a package that it was to have is closed", async (t) => {
   assert.deepEqual(seen.map(({ method }) => method), ["POST", "DELETE", "POST"]);
 });
 
+test("an address alone is refused", () => {
+  for (const address of ["http://127.0.0.1:8000", new URL("http://127.0.0.1:8000")]) {
+    assert.throws(() => new Client(address as object), { name: "TypeError", message: /new Client\(\{ url \}\)/ });
+  }
+});
+
 test("an error of a result ends with its notes", async (t) => {
   const notes = ["Install it.", "Or else."];
   const results = {
