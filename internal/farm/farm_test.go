@@ -3,8 +3,10 @@ package farm_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -321,5 +323,26 @@ func TestOperationsQueuesAndNetworks(t *testing.T) {
 	}
 	if got := farm.Networks(); len(got) != 3 || got[0] != farm.NetworkNone {
 		t.Errorf("networks %v", got)
+	}
+}
+
+// Clients that are not written in Go replace texts for callers of the API by their own words: they have to know these as they are.
+func TestClientsKnowTheTextsThatTheyReplace(t *testing.T) {
+	t.Parallel()
+	brackets := regexp.MustCompile(`\(.*\)`)
+	ofSDKs := []string{
+		farm.UploadWays, brackets.FindString(farm.SendFile), strings.Trim(brackets.FindString(farm.OrAsProcess), "()"),
+		strings.TrimPrefix(farm.AllowLater, ", for a running sandbox by "),
+	}
+	for file, texts := range map[string][]string{
+		"../../ui/js/parts/output.js":             {farm.OrAsProcess, farm.OrAutoInstall},
+		"../../sdk/python/src/sandfarm/errors.py": ofSDKs,
+		"../../sdk/typescript/src/results.ts":     ofSDKs,
+	} {
+		source, err := os.ReadFile(file)
+		testbed.Must(t, err)
+		for _, text := range texts {
+			testbed.Check(t, strings.Contains(strings.ReplaceAll(string(source), `\`, ""), text), "%s does not know %q", file, text)
+		}
 	}
 }

@@ -66,8 +66,8 @@ const (
 	ErrorOutputLimit = "OutputLimitExceeded" // see ExecuteRequest.StopAtOutputLimit
 )
 
-// What texts for callers of the API say that they can do. Where they do not name fields and routes, as at the command line, in Jupyter and in the
-// tools for models, they read what they can do there in its place, or nothing.
+// What texts for callers of the API say that they can do. Where they do not name fields and routes, as at the command line, in Jupyter, in the
+// SDKs, in the dashboard and in the tools for models, they read what they can do there in its place, or nothing.
 const (
 	MoreMemory    = "create a sandbox with more memory_mb"
 	MorePIDs      = ", or create a sandbox with more pids"

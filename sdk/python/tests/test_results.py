@@ -211,6 +211,23 @@ def test_texts_end_with_the_notes() -> None:
         assert shown.endswith(f'<pre style="font-family:monospace">{lines}</pre>')
 
 
+def test_texts_name_what_is_here() -> None:
+    told = {
+        "install it (POST /v1/sandboxes/sbx_1/packages).": "install it (sandbox.packages.install(…)).",
+        "it (POST /v1/sandboxes/sbx_1/packages with manager npm).": 'it (sandbox.packages.install(…, manager="npm")).',
+        "GET /v1/sandboxes/sbx_1/packages lists it.": "sandbox.packages.list() lists it.",
+        "restart it (POST /v1/sandboxes/sbx_1/restart).": "restart it (sandbox.restart()).",
+        "with input (POST …/processes with stdin).": "with input (sandbox.processes.start(…, stdin=True)).",
+        "by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow;": "by sandbox.update(allow_hosts=…);",
+        "along (files of a run, --file of sandfarm run), or": "along (files of a run), or",
+        "first (sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/).": "first (sandbox.files.upload).",
+        "with network packages": "with network packages",
+    }
+    given, want = {"notes": list(told)}, tuple(told.values())
+    assert build(ExecuteResult, given).notes == build(CommandResult, given).notes == build(InstallResult, given).notes == want
+    assert [build(Installed, {"message": text}).message for text in told] == list(told.values())
+
+
 TOLD = ("Install it.", "Or else.")
 
 

@@ -24,14 +24,36 @@ export type PackagesResult = InstallResult & {
   versions: Record<string, string>;
 };
 
+// What notes of the farm name, and what it is in this package.
+const here: readonly [RegExp, string][] = [
+  [/POST \/v1\/sandboxes\/\w+\/packages with manager npm/g, 'sandbox.packages.install(…, { manager: "npm" })'],
+  [/POST \/v1\/sandboxes\/\w+\/packages\b/g, "sandbox.packages.install(…)"],
+  [/GET \/v1\/sandboxes\/\w+\/packages\b/g, "sandbox.packages.list()"],
+  [/POST \/v1\/sandboxes\/\w+\/(restart|resume)\b/g, "sandbox.$1()"],
+  [/POST …\/processes with stdin/g, "sandbox.processes.start(…, { stdin: true })"],
+  [/PATCH \/v1\/sandboxes\/\{id\} or sandfarm sandbox allow/g, "sandbox.update({ allow_hosts })"],
+  [/\(files of a run, --file of sandfarm run\)/g, "(files of a run)"],
+  [/\(sandfarm cp, upload_file_to_sandbox of MCP, PUT …\/files\/\)/g, "(sandbox.files.write)"],
+];
+
+/** A text of the farm with the names that methods have in this package. */
+function asHere(text: string): string {
+  return here.reduce((text, [pattern, name]) => text.replace(pattern, name), text);
+}
+
+/** The notes of a result, of which an older farm may send none. */
+function notesOf(result: { notes?: string[] }): string[] {
+  return (result.notes ?? []).map(asHere);
+}
+
 /** A message with a line for each note of the farm. */
-function noted(message: string, notes: readonly string[] = []): string {
+function noted(message: string, notes: readonly string[]): string {
   return [message, ...notes.map((note) => `note: ${note}`)].join("\n");
 }
 
 /** The result of code; with `check` throws ResultError if it was not successful. */
 export function ranCode(result: ExecuteResult, check: boolean): RunResult {
-  const ran = { ...result, ok: result.exit_code === 0 && !result.error };
+  const ran = { ...result, notes: notesOf(result), ok: result.exit_code === 0 && !result.error };
   if (!check || ran.ok) return ran;
   throw new ResultError(noted(result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`, ran.notes), ran);
 }
@@ -41,6 +63,7 @@ export function ranCommands(result: CommandResult, check: boolean): BashResult {
   const failed = result.results.find((one) => one.exit_code !== 0);
   const ran = {
     ...result,
+    notes: notesOf(result),
     stdout: result.results.map((one) => one.stdout).join(""),
     stderr: result.results.map((one) => one.stderr).join(""),
     exit_code: failed?.exit_code ?? 0,
@@ -55,9 +78,10 @@ export function ranCommands(result: CommandResult, check: boolean): BashResult {
 
 /** The result of an install; with `check` throws ResultError if a package could not be installed. */
 export function installed(result: InstallResult, check: boolean): PackagesResult {
-  const failed = result.packages.filter((one) => one.status !== "installed");
-  const versions = Object.fromEntries(result.packages.flatMap(({ name, status, version }) => (status === "installed" ? [[name, version ?? ""]] : [])));
-  const done = { ...result, ok: failed.length === 0, versions };
+  const packages = result.packages.map((one) => (one.message ? { ...one, message: asHere(one.message) } : one));
+  const failed = packages.filter((one) => one.status !== "installed");
+  const versions = Object.fromEntries(packages.flatMap(({ name, status, version }) => (status === "installed" ? [[name, version ?? ""]] : [])));
+  const done = { ...result, packages, notes: notesOf(result), ok: failed.length === 0, versions };
   if (check && failed.length > 0) throw new ResultError(noted(failed.map((one) => one.message).join("\n"), done.notes), done);
   return done;
 }

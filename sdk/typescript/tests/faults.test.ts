@@ -57,7 +57,7 @@ test("an address alone is refused", () => {
 });
 
 test("an error of a result ends with its notes", async (t) => {
-  const notes = ["Install it.", "Or else."];
+  const notes = ["Install it (POST /v1/sandboxes/sbx_1/packages with manager npm), or as a process (POST …/processes with stdin).", "Or else."];
   const results = {
     "ModuleNotFoundError: no six": { exit_code: 1, error: { name: "ModuleNotFoundError", value: "no six", traceback: [] }, notes },
     "six ended with exit code 3": { results: [{ command: "six", exit_code: 3, stdout: "", stderr: "" }], notes },
@@ -66,7 +66,7 @@ test("an error of a result ends with its notes", async (t) => {
   const { farm } = await serve(t, ...Object.values(results).map((result) => json(200, { ...done, result })));
   const box = farm.sandbox("sbx_1");
   const calls = [() => box.run("import six", { check: true }), () => box.bash("six", { check: true }), () => box.packages.install("six")];
-  for (const [i, message] of Object.keys(results).entries()) await assert.rejects(calls[i]!, { name: "ResultError", message: `${message}\nnote: Install it.\nnote: Or else.` });
+  for (const [i, message] of Object.keys(results).entries()) await assert.rejects(calls[i]!, { name: "ResultError", message: `${message}\nnote: Install it (sandbox.packages.install(…, { manager: "npm" })), or as a process (sandbox.processes.start(…, { stdin: true })).\nnote: Or else.` });
 });
 
 test("a refused key names its variable", async (t) => {

@@ -150,8 +150,8 @@ export function Output({ items, cut, live, whole = [] }) {
   </div>`;
 }
 
-// asHere names what the dashboard has, in a note of the farm: the tab of a sandbox in place of its route. Where a module can be installed, auto_install is left out.
-const asHere = (note, installs) => note.replace(/POST \/v1\/sandboxes\/\w+\/packages/, "Packages of the sandbox").replace(installs ? ", or run with auto_install" : "", "");
+// asHere names what the dashboard has, in a note of the farm: the tab of a sandbox in place of its route, and no route of processes. Where a module can be installed, auto_install is left out.
+const asHere = (note, installs) => note.replace(/POST \/v1\/sandboxes\/\w+\/packages/, "Packages of the sandbox").replace(", or as a process with input (POST …/processes with stdin)", "").replace(installs ? ", or run with auto_install" : "", "");
 
 // Outcome is what a result says beside its output and its files: an exception, what the caller should know, and what became of packages. Children
 // follow the exception. stopped: the job was canceled; late: it was stopped after its timeout, which its error says. installs: one of them installs the module that the code lacks.

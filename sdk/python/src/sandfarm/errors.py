@@ -22,6 +22,7 @@ SandfarmError                    base class of everything that this package rais
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -260,9 +261,28 @@ _CODE_BY_STATUS: Mapping[int, str] = {
 }
 
 
-def _as_here(text: str) -> str:
-    """A text of the farm with the name that an argument has in this package."""
-    return text.replace("timeout_seconds", "timeout")
+# What texts of the farm name, and what it is in this package.
+_HERE = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"timeout_seconds", "timeout"),
+        (r"POST /v1/sandboxes/\w+/packages with manager npm", 'sandbox.packages.install(…, manager="npm")'),
+        (r"POST /v1/sandboxes/\w+/packages\b", "sandbox.packages.install(…)"),
+        (r"GET /v1/sandboxes/\w+/packages\b", "sandbox.packages.list()"),
+        (r"POST /v1/sandboxes/\w+/(restart|resume)\b", r"sandbox.\1()"),
+        (r"POST …/processes with stdin", "sandbox.processes.start(…, stdin=True)"),
+        (r"PATCH /v1/sandboxes/\{id\} or sandfarm sandbox allow", "sandbox.update(allow_hosts=…)"),
+        (r"\(files of a run, --file of sandfarm run\)", "(files of a run)"),
+        (r"\(sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/\)", "(sandbox.files.upload)"),
+    )
+)
+
+
+def as_here(text: str) -> str:
+    """A text of the farm with the names that methods and arguments have in this package."""
+    for pattern, name in _HERE:
+        text = pattern.sub(name, text)
+    return text
 
 
 def error_from_problem(
@@ -271,7 +291,7 @@ def error_from_problem(
     """The error for an answer with a status of 400 or above. `problem` is its JSON; empty if it has none."""
     code = str(problem.get("code") or _CODE_BY_STATUS.get(status) or ("invalid" if 400 <= status < 500 else "internal"))
     title = str(problem.get("title") or title)
-    message = _as_here(str(problem.get("detail") or title or "no reason given"))
+    message = as_here(str(problem.get("detail") or title or "no reason given"))
     if status == 401:
         message += " Set SANDFARM_API_KEY, or pass api_key."
     return _BY_CODE.get(code, SandfarmError)(
@@ -291,4 +311,4 @@ def error_from_job(job: Job) -> JobError:
     if job.error is None:
         code = "conflict" if cls in {JobTimedOut, JobCanceled} else "internal"
         return cls(f"the job {job.id} is {job.state}", job=job, code=code)
-    return cls(_as_here(job.error.message), job=job, code=job.error.code)
+    return cls(as_here(job.error.message), job=job, code=job.error.code)

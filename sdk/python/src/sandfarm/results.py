@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _decode as d
 from . import _html
-from .errors import ResultError
+from .errors import ResultError, as_here
 from .models import Artifact
 from .rich import Rich, group
 
@@ -71,7 +71,7 @@ class Installed:
     requested: str = ""
     version: str = ""
     status: str = ""
-    message: str = ""
+    message: str = d.field(as_here, default="")
     why: str = ""
 
     @property
@@ -83,6 +83,10 @@ class Installed:
 def _lines(*parts: str) -> str:
     """What there is of parts, each on lines of its own."""
     return "\n".join(part.removesuffix("\n") for part in parts if part)
+
+
+def _notes(notes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(as_here, notes))
 
 
 def _noted(text: str, notes: tuple[str, ...]) -> str:
@@ -127,7 +131,7 @@ class ExecuteResult:
     kernel_restarted: bool = False
     fresh_process: bool = False
     installed: tuple[Installed, ...] = d.field(d.tuple_of(Installed), default=())
-    notes: tuple[str, ...] = d.field(tuple, default=())
+    notes: tuple[str, ...] = d.field(_notes, default=())
 
     @property
     def ok(self) -> bool:
@@ -213,7 +217,7 @@ class CommandResult:
     artifacts: tuple[Artifact, ...] = d.field(d.tuple_of(Artifact), default=())
     artifacts_skipped: int = 0
     installed: tuple[Installed, ...] = d.field(d.tuple_of(Installed), default=())
-    notes: tuple[str, ...] = d.field(tuple, default=())
+    notes: tuple[str, ...] = d.field(_notes, default=())
 
     @property
     def stdout(self) -> str:
@@ -276,7 +280,7 @@ class InstallResult:
     truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated(), repr=False)
     dropped_bytes: DroppedBytes = d.field(d.object_of(DroppedBytes), default=DroppedBytes(), repr=False)
     artifacts: tuple[Artifact, ...] = d.field(d.tuple_of(Artifact), default=())
-    notes: tuple[str, ...] = d.field(tuple, default=())
+    notes: tuple[str, ...] = d.field(_notes, default=())
 
     @property
     def ok(self) -> bool:
