@@ -34,7 +34,7 @@ func (s *Server) fileRoutes() []rest.Route {
 			rest.Query("cursor", "next_cursor of the page before", object{"type": "string"}),
 		}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the entries", Body: wire.Files{}}}, Wait: true, Handler: s.listFiles},
 		{
-			Method: "POST", Path: base, Tag: "Files", Summary: "Upload many files", Detail: "A multipart form, each part stored under its file name, or a tar of a whole project, unpacked completely or not at all.",
+			Method: "POST", Path: base, Tag: "Files", Summary: "Upload many files", Detail: "A multipart form, each part stored under its file name, or a tar of a whole project, unpacked completely or not at all. A form has at most 10,000 files, with 2 MiB of paths together.",
 			Query:   []rest.Parameter{rest.Query("path", "directory in the workspace", object{"type": "string", "default": ""})},
 			Raw:     []string{"multipart/form-data", "application/x-tar"},
 			Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "what was written", Body: wire.Files{}}, accepted}, Wait: true, Idempotent: true, Handler: s.uploadFiles,

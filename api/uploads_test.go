@@ -2,14 +2,17 @@ package api_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -161,5 +164,95 @@ func TestUploadsLargerThanTheDisk(t *testing.T) {
 	}
 	if s, err := b.store.Stored(t.Context(), "default"); err != nil || s != (store.Stored{Kept: s.Kept}) {
 		t.Errorf("stored %+v, %v", s, err)
+	}
+}
+
+// namesOf are paths of so many bytes together, all but the last one as long as a path may be.
+func namesOf(total int) (names []string) {
+	for ; total > 0; total -= len(names[len(names)-1]) {
+		name := fmt.Sprintf("%09d", len(names)) + strings.Repeat("/"+strings.Repeat("<", 200), 20)
+		names = append(names, name[:min(farm.MaxPathBytes, total)])
+	}
+	return names
+}
+
+// filesNamed is a form of empty files.
+func filesNamed(names []string) (body, kind string) {
+	var form strings.Builder
+	parts := multipart.NewWriter(&form)
+	for _, name := range names {
+		_, _ = parts.CreateFormFile("file", name)
+	}
+	_ = parts.Close()
+	return form.String(), parts.FormDataContentType()
+}
+
+// The names of 10,000 empty files were 40 MB, which nothing charged, and 240 MB each time they were encoded: one upload ended the process.
+func TestPathsOfUploadsAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 2 << 20
+	b, files := behindAJob(t, "100")
+	for n, code := range map[int]farm.Code{limit - 1: "", limit: "", limit + 1: farm.CodeTooLarge} {
+		names := namesOf(n)
+		form, kind := filesNamed(names)
+		headers := append(asAcme(), "Content-Type", kind)
+		inputs := make([]wire.InputFile, len(names))
+		for i, name := range names {
+			inputs[i] = wire.InputFile{Path: name, Content: new("")}
+		}
+		run := map[string]any{"code": "1", "files": inputs}
+		if code == "" {
+			for _, job := range []wire.Job{
+				get[wire.Job](b, http.StatusAccepted, "POST", strings.TrimSuffix(files, "/")+"?wait=0", form, headers...),
+				get[wire.Job](b, http.StatusAccepted, "POST", "/v1/run?wait=0", run, asAcme()...),
+			} {
+				whole := get[wire.JobSpec](b, http.StatusOK, "GET", "/v1/jobs/"+job.ID+"/request", nil, asAcme()...)
+				if len(whole.Files) != len(names) || whole.Files[1].Path != names[1] {
+					t.Errorf("%d bytes of paths: %d files are shown", n, len(whole.Files))
+				}
+			}
+			continue
+		}
+		for _, p := range []wire.Problem{
+			b.problem(code, http.StatusRequestEntityTooLarge, "POST", strings.TrimSuffix(files, "/")+"?wait=0", form, headers...),
+			b.problem(code, http.StatusRequestEntityTooLarge, "POST", "/v1/run?wait=0", run, asAcme()...),
+		} {
+			if !strings.Contains(p.Detail, "more than 2097152 bytes together") {
+				t.Errorf("%d bytes of paths: %s", n, p.Detail)
+			}
+		}
+	}
+}
+
+// What is held of an upload while more of it is awaited is charged: its sender may be as slow as it likes.
+func TestWhatUploadsHoldIsCharged(t *testing.T) {
+	t.Parallel()
+	var memory *budget.Budget
+	f, dir, access := e2bBox(t, withMemory(&memory))
+	box, notebook := f.sandbox(bearer(key)...), f.notebook(bearer(key)...)
+	many, kind := filesNamed(namesOf(1 << 20))
+	long := dir + "/" + strings.Repeat(strings.Repeat("d", 200)+"/", 15)
+	names := make([]string, 400)
+	for i := range names {
+		names[i] = long + strconv.Itoa(i)
+	}
+	deep, kindOfDeep := filesNamed(names)
+	late, kindOfLate := form(field{name: "file", file: "x", value: strings.Repeat("x", 2<<20)}, field{name: "more", value: strings.Repeat("x", 3<<20)})
+	for name, c := range map[string]struct {
+		target, body string
+		headers      []string
+		held         int64
+		want         int
+	}{
+		"Paths":    {"/v1/sandboxes/" + box + "/files", many, []string{"Content-Type", kind}, 2 << 20, http.StatusCreated},
+		"E2B":      {"/e2b/files", deep, append(access, "Content-Type", kindOfDeep), 2 << 20, http.StatusOK},
+		"Notebook": {"/sandbox/" + notebook + "/upload", late.String(), []string{"Content-Type", kindOfLate}, 7 << 20, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := f.slow(c.target, key, c.body, c.headers...)
+			testbed.Until(t, "it is charged", func() bool { return memory.Stats().Used >= c.held })
+			testbed.Diff(t, "it is answered with", c.want, s.finish())
+			testbed.Until(t, "it is given back", func() bool { return memory.Stats().Used == 0 })
+		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -170,12 +171,12 @@ func (u *notebookUpload) take(ctx context.Context, part *multipart.Part) error {
 	}
 }
 
-// file stores the file, or buffers it if it is small and its path may still follow.
+// file stores the file, or buffers it if it is small and its path may still follow: the request is charged for that, since the rest of the form may be slow.
 func (u *notebookUpload) file(ctx context.Context, content io.Reader) error {
 	if u.target != "" {
 		return u.store(ctx, u.place(), content)
 	}
-	head, err := io.ReadAll(io.LimitReader(content, heldBytes+1))
+	head, err := budget.ReadAll(ctx, io.LimitReader(content, heldBytes+1), -1, heldBytes+1)
 	if err != nil {
 		return brokenForm(err)
 	}

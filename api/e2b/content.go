@@ -124,6 +124,7 @@ type upload struct {
 	metadata map[string]string // of each file
 	seen     map[string]bool
 	out      []uploaded
+	held     budget.Gathered // seen and out
 }
 
 // parts writes the parts named "file" of a multipart body as they come, where at says or, if it is empty, where their names say.
@@ -169,8 +170,15 @@ func (u *upload) write(to string, content io.Reader, size int64) error {
 	if u.seen[at.real] {
 		return rest.BadRequestf("the upload has %s twice", farm.Shorten(to))
 	}
+	ctx, kept := u.c.Request.Context(), len(at.real) // to find it again, as the agent names it, and in the answer
+	for key, value := range u.metadata {
+		kept += len(key) + len(value)
+	}
+	if err := u.held.Add(ctx, entryBytes+int64(kept)*budget.BodyWeight); err != nil {
+		return err
+	}
 	u.seen[at.real] = true
-	written, err := u.Service.WriteFS(u.c.Request.Context(), u.box.Tenant, u.box.ID, at.real, farm.FSWrite{How: farm.FSOverwrite, Mode: -1, Metadata: u.metadata}, content, size)
+	written, err := u.Service.WriteFS(ctx, u.box.Tenant, u.box.ID, at.real, farm.FSWrite{How: farm.FSOverwrite, Mode: -1, Metadata: u.metadata}, content, size)
 	if err != nil {
 		return err
 	}

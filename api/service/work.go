@@ -211,7 +211,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 func (s *Service) inputs(p *problems, given []wire.InputFile) []farm.InputFile {
 	files := make([]farm.InputFile, 0, len(given))
 	seen := make(map[string]bool, len(given))
-	total := int64(0)
+	total, paths := int64(0), 0
 	for i, f := range given {
 		pointer := strict.Pointer("/files", strconv.Itoa(i))
 		path, err := farm.CleanFilePath(f.Path)
@@ -220,6 +220,10 @@ func (s *Service) inputs(p *problems, given []wire.InputFile) []farm.InputFile {
 			p.addf(pointer+"/path", "files[%d]: %s", i, farm.MessageOf(err))
 		case seen[path]:
 			p.addf(pointer+"/path", "files[%d]: the path %q is given twice", i, farm.Shorten(path))
+		}
+		if paths += len(path); paths > maxPathBytes {
+			p.check("/files", longPaths("upload them into a sandbox as a tar"))
+			return nil
 		}
 		seen[path] = true
 		var content []byte

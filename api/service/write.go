@@ -10,12 +10,26 @@ import (
 	"strings"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // maxParts is how many files one upload may hold; a tar may hold more.
 const maxParts = 10_000
+
+const (
+	// maxPathBytes is how many bytes the paths of an upload's files, or of a run's, have together: those of ten thousand files have 200 bytes each. They are in
+	// memory until the last file has come, and then several times, encoded.
+	maxPathBytes = 2 << 20
+	// partBytes is about what is held of a file of an upload beside its path.
+	partBytes = 128
+)
+
+// longPaths refuses paths of more than maxPathBytes.
+func longPaths(instead string) error {
+	return farm.Errorf(farm.CodeTooLarge, "the paths of the files have more than %d bytes together, which is the limit: %s instead", maxPathBytes, instead)
+}
 
 // Part is one file of an upload of several. Its reader is valid until the next part is read.
 type Part struct {
@@ -141,7 +155,7 @@ func (s *Service) WriteFiles(ctx context.Context, c Call, sandboxID, directory s
 }
 
 func (s *Service) parts(ctx context.Context, staged *stage, under string, next func() (Part, error)) (files []farm.InputFile, sums []string, err error) {
-	seen := make(map[string]bool)
+	seen, paths, held := make(map[string]bool), 0, budget.Gathered{}
 	for {
 		part, err := next()
 		switch {
@@ -164,6 +178,12 @@ func (s *Service) parts(ctx context.Context, staged *stage, under string, next f
 		}
 		if seen[clean] {
 			return nil, nil, farm.Invalidf("the file %q is in the upload twice", farm.Shorten(clean))
+		}
+		if paths += len(clean); paths > maxPathBytes {
+			return nil, nil, longPaths("send a tar")
+		}
+		if err := held.Add(ctx, int64(len(clean)+partBytes)*budget.BodyWeight); err != nil {
+			return nil, nil, err
 		}
 		seen[clean] = true
 		file, sum, err := staged.take(ctx, Part{Path: clean, Content: s.capped(part.Content)}, -1)

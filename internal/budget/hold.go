@@ -233,6 +233,27 @@ const (
 	freeBytes = SmallBytes / BodyWeight
 )
 
+// Gathered charges a request (see Charge) for what it gathers in small pieces as they come, such as the names in a form. Up to SmallBytes are not charged;
+// then it charges ahead, in steps, of which as with Hold.Add only the first waits. The zero value has gathered nothing.
+type Gathered struct{ bytes, charged int64 }
+
+// gatherStep is how much Gathered charges at once. Small steps would use up what is kept for small requests.
+const gatherStep = 512 << 10
+
+// Add counts n bytes more, before they are kept.
+func (g *Gathered) Add(ctx context.Context, n int64) error {
+	g.bytes += n
+	if g.bytes <= max(g.charged, SmallBytes) {
+		return nil
+	}
+	step := max(g.bytes-g.charged, gatherStep)
+	if err := Charge(ctx, step); err != nil {
+		return err
+	}
+	g.charged += step
+	return nil
+}
+
 // ErrTooLong says that a body is longer than its limit.
 var ErrTooLong = errors.New("the body is longer than its limit")
 

@@ -72,6 +72,44 @@ func TestABodyIsChargedAsItArrives(t *testing.T) {
 	}
 }
 
+// What comes in small pieces is charged before it is kept, in steps that leave alone what is kept for small requests.
+func TestPiecesAreChargedAsTheyCome(t *testing.T) {
+	t.Parallel()
+	const step = 512 << 10
+	for _, c := range []struct{ pieces, size, held int64 }{
+		{64, 1 << 10, 0},
+		{65, 1 << 10, step},
+		{512, 1 << 10, step},
+		{513, 1 << 10, 2 * step},
+		{1, 2 << 20, 2 << 20},
+		{2, 2 << 20, 4 << 20},
+	} {
+		ctx, hold := budget.New(256<<20).With(t.Context(), "a", 0)
+		var g budget.Gathered
+		for range c.pieces {
+			if err := g.Add(ctx, c.size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if hold.Bytes() != c.held {
+			t.Errorf("%d pieces of %d bytes: %d are charged, want %d", c.pieces, c.size, hold.Bytes(), c.held)
+		}
+		hold.Release()
+	}
+	b := budget.New(size)
+	ctx, hold := b.With(t.Context(), "a", 0)
+	defer hold.Release()
+	var g budget.Gathered
+	if err := g.Add(ctx, mib); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := b.TryAcquire("a", share-mib)
+	defer other.Release()
+	if err := g.Add(ctx, mib); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Errorf("what is not there: %v", err)
+	}
+}
+
 // What ReadAll gives back is its own: a request may have been charged before.
 func TestReadAllGivesBackWhatItCharged(t *testing.T) {
 	t.Parallel()
