@@ -88,6 +88,7 @@ func TestAbuse(t *testing.T) {
 		{"LargerThanTheHost", largerThanTheHost},
 		{"TooManySandboxes", tooManySandboxes},
 		{"LongNames", longNames},
+		{"LongPaths", longPaths},
 		{"ManyJobs", manyJobs},
 		{"LargeDisplays", largeDisplays},
 		{"StagedUploads", stagedUploads},

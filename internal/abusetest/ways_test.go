@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"strconv"
 	"strings"
@@ -349,6 +350,28 @@ func longNames(f farm) {
 		if err := g.Wait(); err != nil {
 			f.t.Error(err)
 		}
+	}), 0, mib)
+}
+
+// Forms of 40 MB have empty files only, with the longest paths, of a character that an encoder may make six.
+func longPaths(f farm) {
+	const callers, files = 16, 10_000
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	for i := range files {
+		_, _ = form.CreateFormFile("file", fmt.Sprint(i)+strings.Repeat("/"+strings.Repeat("<", 200), 19)) // a buffer takes all
+	}
+	_ = form.Close()
+	f.within(f.Measure(f.t, fmt.Sprintf("%d forms of %d empty files with paths of 4 KB", callers, files), func() {
+		f.each(make([]string, callers), func(context.Context, string) error {
+			text, status, err := f.send(http.MethodPost, "/v1/sandboxes/"+boxes[0]+"/files?wait=0", form.FormDataContentType(), bytes.NewReader(body.Bytes()))
+			if err == nil && status != http.StatusRequestEntityTooLarge && status != http.StatusTooManyRequests {
+				return fmt.Errorf("status %d: %s", status, text[:min(len(text), 300)])
+			}
+			return nil // an error: the connection ended before all was sent
+		})
 	}), 0, mib)
 }
 
