@@ -61,10 +61,10 @@ class Farm:
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Iterator[SandboxInfo]:
-        """Iterates over the sandboxes, newest first.
+        """Iterates over the sandboxes, newest first: those closed in the last day, too, unless `state` leaves them out.
 
         Args:
-            state: only sandboxes in these states, separated by commas.
+            state: only sandboxes in these states, separated by commas; `"queued,starting,ready,busy,hibernated"` are open.
             labels: only sandboxes with all of these labels.
             name: only sandboxes with this name.
             created_after: only sandboxes that were created after this time.
