@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -149,3 +150,12 @@ def test_an_error_in_a_callback_is_raised(fake: Make) -> None:
     with Client(fake(farm).url) as client, pytest.raises(CodeError, match="mine"):
         client.run("1", on_stdout=fail)
     assert seen[-1] == "DELETE /v1/jobs/job_1"
+
+
+def test_an_unreachable_farm_is_one_error() -> None:
+    with (
+        Client("http://127.0.0.1:9", retries=0) as client,
+        pytest.raises(UnavailableError, match=r"SANDFARM_URL is right \(.+\)") as raised,
+    ):
+        client.limits()
+    assert "httpx" not in "".join(traceback.format_exception(raised.type, raised.value, raised.tb))

@@ -218,17 +218,14 @@ class Http:
                 if sent and not retry_until:
                     retry_until = time.monotonic() + call.retry_seconds
                 retry = not isinstance(error, httpx.ReadTimeout) and (call.idempotent or not sent)
-                cause: Exception = error
             except SandfarmError as error:
-                failure, cause = error, error
+                failure = error
                 refused = error.status == 429 or (error.status in {502, 503, 504} and call.idempotent)
                 too_small = error.status == 429 and "quota" in error.details and not error.retry_after  # no retry can succeed
                 retry = refused and not too_small and error.retry_after <= self.settings.max_pause
             more_time = self.settings.retries > 0 and time.monotonic() < retry_until
             if not retry or (attempt > self.settings.retries and not more_time):
-                if failure is cause:
-                    raise failure
-                raise failure from cause
+                raise failure  # its message has what the cause says
             await self.io.sleep(max(backoff(attempt), failure.retry_after))
             attempt += 1
 
@@ -278,11 +275,11 @@ class Http:
     def _unreachable(self, error: httpx.TransportError) -> UnavailableError:
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             return UnavailableError(
-                f"no farm answers at {self.settings.url}: check that it runs and that SANDFARM_URL is right"
+                f"no farm answers at {self.settings.url}: check that it runs and that SANDFARM_URL is right ({_text(error)})"
             )
         if isinstance(error, httpx.TimeoutException):
             return UnavailableError(f"the farm at {self.settings.url} did not answer in time")
-        return UnavailableError(f"the connection to the farm at {self.settings.url} broke: {error or type(error).__name__}")
+        return UnavailableError(f"the connection to the farm at {self.settings.url} broke: {_text(error)}")
 
     async def _problem(self, response: httpx.Response) -> SandfarmError:
         content = b""
@@ -401,6 +398,10 @@ def _encode(body: Any) -> bytes:
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
         raise InvalidError(f"the request has text that is not valid Unicode: {error}") from None
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _retry_after(value: str) -> float:
