@@ -298,7 +298,12 @@ func (s *stream) display(ctx context.Context, d *farm.RichResult) error {
 		s.line(s.value)
 	}
 	s.value = nil
-	return nil
+	if s.large == 0 {
+		return nil
+	}
+	err = s.send() // before the next: a Hold has no more than one large value at a time
+	budget.Keep(ctx, 0)
+	return err
 }
 
 // put adds one type.

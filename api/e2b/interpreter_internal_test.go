@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func newStream() *stream {
@@ -182,6 +184,21 @@ type stored struct {
 
 func (s stored) Get(context.Context, string, int64, int64) (io.ReadCloser, blob.Info, error) {
 	return io.NopCloser(strings.NewReader(s.content)), blob.Info{}, nil
+}
+
+// The values of a batch of events were all held at once, and charged as one.
+func TestALargeValueIsSentBeforeTheNext(t *testing.T) {
+	t.Parallel()
+	ctx, own := budget.New(16<<20).With(t.Context(), "acme", 0)
+	s := newStream()
+	to := httptest.NewRecorder()
+	s.out = to
+	s.service = &service.Service{Deps: service.Deps{Blobs: stored{content: "<p>"}}}
+	for i := range 2 {
+		testbed.Must(t, s.display(ctx, &farm.RichResult{Mime: "text/html", Artifact: &farm.Artifact{Size: 3}}))
+		testbed.Check(t, s.text.Len() == 0 && own.Bytes() == 0, "%d bytes wait, %d are charged after value %d", s.text.Len(), own.Bytes(), i)
+	}
+	testbed.Check(t, strings.Count(to.Body.String(), `"html":"`) == 2, "sent: %s", to.Body)
 }
 
 // A text of control characters takes six times its bytes as JSON.

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -187,6 +188,7 @@ func (d *Gateway) lines(ctx context.Context, tenant string, box *wire.Sandbox) (
 		for i := range jobs.Items {
 			newest = append(newest, linesOfJob(&jobs.Items[i]))
 		}
+		budget.Keep(ctx, 0) // of results nothing is left
 		if q.Page.Cursor = string(jobs.NextCursor); q.Page.Cursor == "" {
 			break
 		}

@@ -69,6 +69,19 @@ func (h *Hold) Add(ctx context.Context, n int64) error {
 	return nil
 }
 
+// addWhole is Add that refuses with CodeExhausted what does not fit into the tenant's share, of which Add takes the part that fits.
+func (h *Hold) addWhole(ctx context.Context, n int64) error {
+	if h != nil && h.budget != nil && n > 0 {
+		h.mu.Lock()
+		fits := n <= h.budget.large.share-h.large
+		h.mu.Unlock()
+		if !fits {
+			return farm.Errorf(farm.CodeExhausted, "%s", noMemory)
+		}
+	}
+	return h.Add(ctx, n)
+}
+
 // Grow adds n bytes if they are there now, and reports whether they are. It delays no waiting caller.
 func (h *Hold) Grow(n int64) bool {
 	if h == nil || h.budget == nil || n <= 0 {
@@ -169,7 +182,9 @@ func of(ctx context.Context) *Hold {
 
 // Charge adds n bytes to the Hold of the request, as Hold.Add does. If the timeout of With ends while it waits, the error is
 // CodeExhausted. Without a Hold it does nothing.
-func Charge(ctx context.Context, n int64) error {
+func Charge(ctx context.Context, n int64) error { return charge(ctx, n, (*Hold).Add) }
+
+func charge(ctx context.Context, n int64, add func(*Hold, context.Context, int64) error) error {
 	h := of(ctx)
 	if h == nil {
 		return nil
@@ -179,7 +194,7 @@ func Charge(ctx context.Context, n int64) error {
 		ctx, done = context.WithTimeoutCause(ctx, h.timeout, errNoMemory)
 		defer done()
 	}
-	err := h.Add(ctx, n)
+	err := add(h, ctx, n)
 	if errors.Is(err, errNoMemory) {
 		return farm.Errorf(farm.CodeExhausted, "%s", noMemory)
 	}

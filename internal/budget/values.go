@@ -69,7 +69,8 @@ func chargeValues(ctx context.Context, values, size int) error {
 }
 
 // Quoting charges the request (see Charge) with what a text of its answer takes beyond BodyWeight as a JSON string, in which most control characters
-// and bytes that are not UTF-8 are six bytes each: the encoder has it once, and the answer once more.
+// and bytes that are not UTF-8 are six bytes each: the encoder has it once, and the answer once more. What does not fit into the tenant's share is
+// refused with CodeExhausted.
 func Quoting(ctx context.Context, text []byte) error {
 	const more = 5 // of \u0001
 	n := int64(0)
@@ -88,5 +89,5 @@ func Quoting(ctx context.Context, text []byte) error {
 		}
 		i += size
 	}
-	return Charge(ctx, 2*n)
+	return charge(ctx, 2*n, (*Hold).addWhole)
 }

@@ -1,9 +1,11 @@
 package budget_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -38,6 +40,21 @@ func TestQuotingChargesEscapes(t *testing.T) {
 		if more := int64(2 * (len(escaped) - len(`""`) - len(text))); hold.Bytes() < more || hold.Bytes() > more+6*count || len(one) == 1 && one < " " && more == 0 {
 			t.Errorf("%q: %d bytes are charged, and it takes %d more", one, hold.Bytes(), more)
 		}
+		hold.Release()
+	}
+}
+
+// Charge takes of what exceeds a tenant's share the part that fits; escapes beyond it are refused.
+func TestQuotingIsRefusedBeyondTheShare(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20 // of text, which takes 10 MiB more
+	for held, want := range map[int64]farm.Code{0: "", 1 << 20: "", 12 << 20: "", 20 << 20: farm.CodeExhausted, 64 << 20: farm.CodeExhausted} {
+		ctx, hold := budget.New(64<<20).With(t.Context(), "acme", 0)
+		testbed.Must(t, budget.Charge(ctx, held))
+		before := hold.Bytes()
+		err := budget.Quoting(ctx, bytes.Repeat([]byte{1}, size))
+		testbed.Diff(t, fmt.Sprintf("with %d bytes held", held), want, farm.CodeOf(err))
+		testbed.Check(t, (err == nil) == (hold.Bytes() > before), "%d bytes are held, %d before: %v", hold.Bytes(), before, err)
 		hold.Release()
 	}
 }
