@@ -80,9 +80,9 @@ func (w *Worker) awaitOthers(ctx context.Context, j *activeJob) error {
 // checkpoint makes the checkpoint in its turn, which ends the container. The engine finishes a checkpoint even if its caller disconnects, so once it has
 // begun the caller always waits.
 func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
-	leave, err := w.placement.Turn(ctx, placement.Hibernating(j.Sandbox.Tenant))
+	leave, err := w.turn(ctx, j, placement.Hibernating(j.Sandbox.Tenant))
 	if err != nil {
-		return err // another worker continues
+		return w.stayAwake(ctx, j, err)
 	}
 	defer leave()
 	if err := w.node.SuspendDeadline(ctx, j.Sandbox); err != nil { // only a deadline that is moved meanwhile needs it
@@ -110,6 +110,14 @@ func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
 	default: // the reconciler finds out what became of it
 		return herr
 	}
+}
+
+// turn waits for the turn of a job's sandbox (see placement.Placer.Turn), until the job is cancelled: then the error is execution.ErrCanceled.
+func (w *Worker) turn(ctx context.Context, j *activeJob, tenant string) (leave func(), err error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer j.task().OnCancel(ctx, func() { stop(execution.ErrCanceled) })()
+	return w.placement.Turn(ctx, tenant)
 }
 
 // runsOn reports whether a sandbox runs whose checkpoint failed. gVisor needs memory of the sandbox for the checkpoint: without it the kernel ends the
@@ -144,7 +152,7 @@ func (w *Worker) stayAwake(ctx context.Context, j *activeJob, reason error) erro
 // resume brings the hibernated sandbox of a job back, which has room reserved. A worker that takes over can repeat every step.
 func (w *Worker) resume(ctx context.Context, j *activeJob) error {
 	box := j.Sandbox
-	if err := w.restore(ctx, box); err != nil {
+	if err := w.restore(ctx, j); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -165,8 +173,9 @@ func (w *Worker) resume(ctx context.Context, j *activeJob) error {
 }
 
 // restore starts the container from its checkpoint in its turn, gives the agent its deadline back, and removes the checkpoint.
-func (w *Worker) restore(ctx context.Context, box *farm.Sandbox) error {
-	leave, err := w.placement.Turn(ctx, box.Tenant)
+func (w *Worker) restore(ctx context.Context, j *activeJob) error {
+	box := j.Sandbox
+	leave, err := w.turn(ctx, j, box.Tenant)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
+	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -252,9 +253,29 @@ func TestHibernateAndResumeTakeTurns(t *testing.T) {
 		leave()
 	}
 	take(all, farm.NewID) // the jobs gave theirs back
-	err = s.w.restore(stopped, s.Sandbox(s.box))
+	waiting := claimedJob(s.Claim(s.job(farm.KindResume), s.w.id))
+	err = s.w.restore(stopped, waiting)
 	testbed.Check(t, errors.Is(err, node.ErrStopping), "restore = %v", err)
+	waiting.requestCancel()
+	err = s.w.restore(t.Context(), waiting)
+	testbed.Check(t, errors.Is(err, execution.ErrCanceled), "restore of a job that is cancelled = %v", err)
 	s.is("without a turn to resume", farm.SandboxHibernated, false, true, 0, sleeperBytes)
+}
+
+// A cancel ends the wait for a turn, and the sandbox runs on.
+func TestHibernateIsCancelledWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	for range placement.TurnsPerCore * runtime.NumCPU() {
+		_, err := s.w.placement.Turn(t.Context(), farm.NewID(farm.SandboxPrefix))
+		testbed.Must(t, err)
+	}
+	j := claimedJob(s.Claim(s.job(farm.KindHibernate), s.w.id))
+	j.requestCancel()
+	_, err := s.w.hibernate(t.Context(), j)
+	testbed.Check(t, errors.Is(err, execution.ErrCanceled), "hibernate = %v", err)
+	testbed.Check(t, s.w.failure(t.Context(), j, err).State == farm.JobCanceled, "the job is not cancelled")
+	s.is("cancelled", farm.SandboxReady, true, false, 2048, 0)
 }
 
 // A worker takes over from one that died at any step.
