@@ -9,7 +9,7 @@ document.documentElement.lang = current;
 
 export const languages = Object.keys(dictionaries);
 export const language = () => current;
-export const locale = () => (current === "zh" ? "zh-CN" : navigator.language && navigator.language.startsWith("en") ? navigator.language : "en");
+export const locale = () => (current === "zh" ? "zh-CN" : /^en(-[A-Za-z0-9]+)*$/.test(navigator.language) ? navigator.language : "en"); // on a machine without a locale it is "en-US@posix", which Intl refuses
 
 // speak changes the language, here and at the next visit.
 export function speak(name) {
