@@ -83,6 +83,9 @@ func (s *Service) WriteFile(ctx context.Context, c Call, sandboxID, path string,
 func (g *stage) take(ctx context.Context, p Part, size int64) (farm.InputFile, string, error) {
 	file := farm.InputFile{Path: p.Path}
 	if g.head == nil {
+		if err := budget.Charge(ctx, inlineBytes+1); err != nil {
+			return file, "", err
+		}
 		g.head = make([]byte, inlineBytes+1) // for all files: there may be thousands
 	}
 	head := g.head[:max(0, inlineBytes-g.inline)+1]
