@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/compat"
-	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -134,7 +133,7 @@ func (b *dockerBundle) call(tool string, args map[string]any) map[string]any {
 	err = errors.Join(err, json.Unmarshal(text, &decoded))
 	testbed.Must(b.t, err)
 	reply, _ := b.set.Call(b.t.Context(), b.env, tool, decoded)
-	text, err = mcp.EncodeReply(reply.Value)
+	text, err = wire.Encode(reply.Value)
 	testbed.Must(b.t, err)
 	var out map[string]any
 	if err := json.Unmarshal(text, &out); err != nil {

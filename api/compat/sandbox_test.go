@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/compat"
-	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -42,7 +41,7 @@ func setupSandbox(t *testing.T) *sandboxBundle {
 func (b *sandboxBundle) call(tool string, args any) (map[string]any, error) {
 	b.t.Helper()
 	reply, err := b.set.Call(b.t.Context(), b.env, tool, args)
-	text, broken := mcp.EncodeReply(reply.Value)
+	text, broken := wire.Encode(reply.Value)
 	testbed.Must(b.t, broken)
 	var out map[string]any
 	if broken := json.Unmarshal(text, &out); broken != nil {
@@ -184,7 +183,7 @@ func TestListReportsDockersStates(t *testing.T) {
 	b := setupSandbox(t)
 	reply, err := b.set.Call(t.Context(), b.env, "list_sandboxes", nil)
 	testbed.Must(t, err)
-	text, _ := mcp.EncodeReply(reply.Value)
+	text, _ := wire.Encode(reply.Value)
 	var list []map[string]any
 	if err := json.Unmarshal(text, &list); err != nil || len(list) != 1 {
 		t.Fatalf("%s: %v", text, err)

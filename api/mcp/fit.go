@@ -15,6 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
@@ -184,7 +185,7 @@ func (s shortener) structured(value any) any {
 	if value == nil {
 		return nil
 	}
-	text, err := EncodeReply(value)
+	text, err := wire.Encode(value)
 	if err != nil {
 		return value
 	}
@@ -210,7 +211,7 @@ func (s shortener) marked(members map[string]any, text []byte) []byte {
 		set[name] = mark == true || len(stream) > s.text
 	}
 	all["truncated"] = set
-	if marked, err := EncodeReply(all); err == nil {
+	if marked, err := wire.Encode(all); err == nil {
 		return marked
 	}
 	return text
@@ -244,7 +245,7 @@ func (s shortener) value(d *json.Decoder, out *bytes.Buffer, member string) erro
 	case string:
 		token = s.cut(member, t)
 	}
-	text, err := EncodeReply(token)
+	text, err := wire.Encode(token)
 	out.Write(text)
 	return err
 }
@@ -286,7 +287,7 @@ func (s shortener) members(d *json.Decoder, out *bytes.Buffer, begin json.Delim)
 				return fmt.Errorf("read name: %w", err)
 			}
 			member, _ = name.(string)
-			text, err := EncodeReply(name)
+			text, err := wire.Encode(name)
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
 )
 
 // most is the limit for results, small so that the tests are fast.
@@ -41,7 +43,7 @@ func oldShape(t *testing.T, stdout string, files int) *mcp.CallToolResult {
 		Files    []string `json:"files"`
 	}
 	value := shape{stdout, 3, list}
-	text, err := EncodeReply(value)
+	text, err := wire.Encode(value)
 	if err != nil {
 		t.Fatal(err)
 	}

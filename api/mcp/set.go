@@ -1,9 +1,7 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -131,7 +129,7 @@ func (s *SetServer) result(reply Reply) (*mcp.CallToolResult, error) {
 	if text, ok := reply.Value.(string); ok {
 		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: reply.IsError}, nil
 	}
-	text, err := EncodeReply(reply.Value)
+	text, err := wire.Encode(reply.Value)
 	if err != nil {
 		return nil, err
 	}
@@ -144,17 +142,6 @@ func (s *SetServer) result(reply Reply) (*mcp.CallToolResult, error) {
 		result.StructuredContent = reply.Value
 	}
 	return result, nil
-}
-
-// EncodeReply encodes an answer as JSON without escapes for HTML.
-func EncodeReply(value any) ([]byte, error) {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return nil, fmt.Errorf("encode answer: %w", err)
-	}
-	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
 
 // Hints of several tools. Programs in a sandbox can destroy what is in the sandbox, and reach package indexes or what its network allows.

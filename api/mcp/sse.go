@@ -17,6 +17,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -177,7 +178,7 @@ func (t *SSE) pump(ctx context.Context, out *writer, s *stream) {
 			err = t.event(out, "message", answer.text)
 			answer.memory.Release()
 		case note := <-s.notes:
-			text, broken := EncodeReply(note)
+			text, broken := wire.Encode(note)
 			if broken == nil {
 				err = t.event(out, "message", text)
 			}
@@ -297,7 +298,7 @@ func (t *SSE) answer(ctx context.Context, memory *budget.Hold, message []byte) (
 		if answer == nil {
 			return nil, nil
 		}
-		if text, err = EncodeReply(answer); err != nil {
+		if text, err = wire.Encode(answer); err != nil {
 			return nil, err
 		}
 		if !memory.Grow(max(0, int64(len(text))-memory.Bytes())) { // what a tool has read is charged already
@@ -307,7 +308,7 @@ func (t *SSE) answer(ctx context.Context, memory *budget.Hold, message []byte) (
 	if err != nil {
 		var m head
 		_ = json.Unmarshal(message, &m) // Post has checked it
-		return EncodeReply(failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)}))
+		return wire.Encode(failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)}))
 	}
 	return text, nil
 }

@@ -231,7 +231,9 @@ func (x *tasks) reply(ctx context.Context, w http.ResponseWriter, id json.RawMes
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	_ = budget.TakeCore(ctx, weigh(result)) // an error means that the caller disconnected
-	err := json.NewEncoder(w).Encode(struct {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false) // escaped, output would take up to six times what it was charged for
+	err := encoder.Encode(struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Result  any             `json:"result"`

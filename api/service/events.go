@@ -1,10 +1,7 @@
 package service
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"time"
 
@@ -153,11 +150,6 @@ func (s *Service) event(ctx context.Context, e *farm.Event) (wire.Event, error) 
 	default:
 		data = struct{}{}
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(data); err != nil {
-		return wire.Event{}, fmt.Errorf("encode event: %w", err)
-	}
-	return wire.Event{ID: e.ID, Name: string(e.Name), Data: bytes.TrimRight(text.Bytes(), "\n")}, nil
+	text, err := wire.Encode(data)
+	return wire.Event{ID: e.ID, Name: string(e.Name), Data: text}, err
 }

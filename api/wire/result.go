@@ -132,15 +132,15 @@ type NoteResult struct {
 func (r Result) MarshalJSON() ([]byte, error) {
 	switch {
 	case r.Execute != nil:
-		return encode(r.Execute)
+		return Encode(r.Execute)
 	case r.Command != nil:
-		return encode(r.Command)
+		return Encode(r.Command)
 	case r.File != nil:
-		return encode(r.File)
+		return Encode(r.File)
 	case r.Install != nil:
-		return encode(r.Install)
+		return Encode(r.Install)
 	case r.Note != nil:
-		return encode(r.Note)
+		return Encode(r.Note)
 	default:
 		return []byte("{}"), nil
 	}
@@ -181,13 +181,13 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// encode is json.Marshal without the escapes for HTML: output of code is full of < and &.
-func encode(v any) ([]byte, error) {
+// Encode is json.Marshal without the escapes for HTML, which take six bytes each: output of code is full of < and &.
+func Encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode result: %w", err)
+		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }

@@ -2,7 +2,6 @@ package farmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/tracing"
@@ -100,9 +100,9 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 		}
 		ctx, end := tracing.Begin(tracing.Remote(ctx, record.Trace), p.tracer, "callback", trace.SpanKindClient)
 		defer end(nil)
-		body, err := json.Marshal(job.Job)
+		body, err := wire.Encode(job.Job)
 		if err != nil {
-			return fmt.Errorf("encode job: %w", err)
+			return err
 		}
 		memory.Keep(int64(len(body))) // while the receiver takes it
 		return sender.Post(ctx, record.CallbackURL, ref.ID, webhook.TenantSecret(secret, ref.Tenant), body, time.Now())
