@@ -64,7 +64,7 @@ func (f *fake) Unlock(_ context.Context, _, owner string) error {
 	return nil
 }
 
-func (f *fake) Tenants(context.Context) ([]string, error) { return f.tenants, nil }
+func (f *fake) Tenants(context.Context) ([]string, error) { return slices.Clone(f.tenants), nil }
 
 func (f *fake) Due(_ context.Context, tenant string, limit int) ([]farm.Ref, error) {
 	if tenant == "bad" {

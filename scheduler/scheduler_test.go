@@ -246,6 +246,47 @@ func TestRetentionRemovesObjectsThenRecords(t *testing.T) {
 	})
 }
 
+// A tenant with many expired artifacts keeps no other waiting until its last one.
+func TestTenantsTakeTurnsInRetention(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a", "b", "c"}, expired: map[string][]farm.Artifact{}}
+		for tenant, n := range map[string]int{"a": 410, "b": 420, "c": 30} {
+			for i := range n {
+				f.expired[tenant] = append(f.expired[tenant], farm.Artifact{ID: fmt.Sprint("art_", i), Tenant: tenant, Key: fmt.Sprint(tenant, i)})
+			}
+		}
+		s := start(t, f, nil)
+		defer s.Stop()
+		time.Sleep(61 * time.Second)
+		turns := [][]string{{"forget 200", "forget 200", "forget 30"}, {"forget 200", "forget 200"}, {"forget 10", "forget 20"}}
+		got := slices.DeleteFunc(f.done(), func(step string) bool { return !strings.HasPrefix(step, "forget") })
+		for i, want := range turns {
+			testbed.Require(t, len(got) >= len(want), "%d steps are left in turn %d", len(got), i)
+			testbed.Diff(t, fmt.Sprint("turn ", i), want, slices.Sorted(slices.Values(got[:len(want)])))
+			got = got[len(want):]
+		}
+		testbed.Diff(t, "steps after the turns", []string{}, got)
+	})
+}
+
+// The order of tenants changes from run to run: each of three comes last at times.
+func TestOrderOfTenantsChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a", "b", "c"}}
+		s := start(t, f, nil)
+		defer s.Stop()
+		time.Sleep(5 * time.Minute)
+		steps := slices.DeleteFunc(f.done(), func(step string) bool { return !strings.HasPrefix(step, "sweep") })
+		last := map[string]bool{}
+		for run := range slices.Chunk(steps, len(f.tenants)) {
+			last[run[len(run)-1]] = true
+		}
+		testbed.Diff(t, "last in some of 150 runs", []string{"sweep a", "sweep b", "sweep c"}, slices.Sorted(maps.Keys(last)))
+	})
+}
+
 func TestOldStagedObjectsAreRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -12,12 +13,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// each calls step for every tenant and joins the errors, so that an error of one tenant does not stop the others.
+// each calls step for every tenant and joins the errors, so that an error of one tenant does not stop the others. The order is another one each
+// time, so that a tenant that takes all the time of a run does not always keep it from the same others.
 func (s *Scheduler) each(ctx context.Context, step func(ctx context.Context, tenant string) error) error {
 	tenants, err := s.deps.Records.Tenants(ctx)
 	if err != nil {
 		return fmt.Errorf("list tenants: %w", err)
 	}
+	rand.Shuffle(len(tenants), func(i, j int) { tenants[i], tenants[j] = tenants[j], tenants[i] })
 	var errs []error
 	for _, tenant := range tenants {
 		errs = append(errs, step(ctx, tenant))
@@ -81,16 +84,26 @@ func (s *Scheduler) sweep(ctx context.Context) error {
 	})
 }
 
-// retain removes expired artifacts: the object first, then the record, so that no object is left without a record.
+// retain removes expired artifacts: the object first, then the record, so that no object is left without a record. Many artifacts of a job
+// expire at once: tenants take turns, one batch each, until none has more.
 func (s *Scheduler) retain(ctx context.Context) error {
-	return s.each(ctx, func(ctx context.Context, tenant string) error {
-		for { // many artifacts of a job expire at once
-			n, err := s.retainBatch(ctx, tenant)
-			if err != nil || n < batch {
-				return err
-			}
+	var more []string // tenants whose last batch was full
+	turn := func(ctx context.Context, tenant string) error {
+		n, err := s.retainBatch(ctx, tenant)
+		if n >= batch {
+			more = append(more, tenant)
 		}
-	})
+		return err
+	}
+	err := s.each(ctx, turn)
+	for len(more) > 0 {
+		tenants := more
+		more = nil
+		for _, tenant := range tenants {
+			err = errors.Join(err, turn(ctx, tenant))
+		}
+	}
+	return err
 }
 
 func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error) {
