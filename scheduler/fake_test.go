@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -121,30 +120,22 @@ func (f *fake) RepairStored(_ context.Context, tenant string, _ int, _ bool) (st
 	return drift, true, nil
 }
 
-func (f *fake) ListAfter(_ context.Context, prefix, after string, each func(blob.Info) error) error {
+func (f *fake) ListAfter(ctx context.Context, prefix, after string, each func(blob.Info) error) error {
 	f.mu.Lock()
-	objects := slices.Clone(f.kept.objects)
+	objects, takes := slices.Clone(f.kept.objects), f.kept.listTakes
+	for key, modified := range f.staged {
+		objects = append(objects, blob.Info{Key: key, Modified: modified})
+	}
 	f.mu.Unlock()
+	slices.SortFunc(objects, func(a, b blob.Info) int { return strings.Compare(a.Key, b.Key) })
 	for _, o := range objects {
 		if !strings.HasPrefix(o.Key, prefix) || o.Key <= after {
 			continue
 		}
+		if time.Sleep(takes); ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err := each(o); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (f *fake) List(_ context.Context, prefix string, each func(blob.Info) error) error {
-	f.mu.Lock()
-	staged := maps.Clone(f.staged)
-	f.mu.Unlock()
-	for key, modified := range staged {
-		if !strings.HasPrefix(key, prefix) {
-			continue
-		}
-		if err := each(blob.Info{Key: key, Modified: modified}); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,8 @@ type keptFake struct {
 	queues   []string
 	before   time.Time // the latest time up to which tasks were trimmed
 
-	objects   []blob.Info // of artifacts, in the order of keys
+	objects   []blob.Info   // of artifacts
+	listTakes time.Duration // of each object that is listed
 	artifacts map[farm.Ref][]farm.Artifact
 	drift     map[string]store.StoredDrift
 
@@ -66,7 +67,10 @@ func (f *fake) EnsureLifecycle(_ context.Context, rules ...blob.LifecycleRule) (
 	return changed, nil
 }
 
-func (f *fake) AbortUploads(_ context.Context, prefix string, before time.Time) (n int, err error) {
+func (f *fake) AbortUploads(ctx context.Context, prefix string, before time.Time) (n int, err error) {
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.kept.uploads, func(key string, begun time.Time) bool {

@@ -120,7 +120,6 @@ type Jobs interface {
 
 // Blobs lists and removes objects.
 type Blobs interface {
-	List(ctx context.Context, prefix string, fn func(blob.Info) error) error
 	ListAfter(ctx context.Context, prefix, after string, fn func(blob.Info) error) error
 	Delete(ctx context.Context, keys ...string) error
 	AbortUploads(ctx context.Context, prefix string, before time.Time) (int, error)
@@ -165,8 +164,10 @@ type Scheduler struct {
 	since time.Time     // when it became the leader, without a gap since
 	gain  chan struct{} // closed, and replaced, when this scheduler becomes the leader
 
-	noRules bool // of the loop rules: the log says that the object store has none
-	bucket  walk // of the loop stored
+	noRules bool       // of the loop rules: the log says that the object store has none
+	bucket  comparison // of the loop stored
+
+	staging, records position // of the loop unstage
 }
 
 // New makes a scheduler. Start starts it.

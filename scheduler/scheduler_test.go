@@ -293,8 +293,8 @@ func TestOldStagedObjectsAreRemoved(t *testing.T) {
 		now := time.Now()
 		f := &fake{staged: map[string]time.Time{
 			"staging/a/old": now.Add(-8 * 24 * time.Hour), "staging/a/young": now.Add(-7 * 24 * time.Hour), // a sandbox lives a week at most
-			"artifacts/a/old": now.Add(-1000 * time.Hour),
-			"records/a/old":   now.Add(-15 * 24 * time.Hour), "records/a/young": now.Add(-14 * 24 * time.Hour),
+			"theirs/a/old":  now.Add(-1000 * time.Hour),
+			"records/a/old": now.Add(-15 * 24 * time.Hour), "records/a/young": now.Add(-14 * 24 * time.Hour),
 		}}
 		s := start(t, f, nil)
 		defer s.Stop()
@@ -302,9 +302,56 @@ func TestOldStagedObjectsAreRemoved(t *testing.T) {
 		f.mu.Lock()
 		left := slices.Sorted(maps.Keys(f.staged))
 		f.mu.Unlock()
-		if !slices.Equal(left, []string{"artifacts/a/old", "records/a/young", "staging/a/young"}) {
+		if !slices.Equal(left, []string{"records/a/young", "staging/a/young", "theirs/a/old"}) {
 			t.Errorf("left are %v", left)
 		}
+	})
+}
+
+// More objects than one run can list are gone through in several, from where the last one stopped, and unfinished uploads are aborted before.
+func TestManyStagedObjectsAreRemovedInSeveralRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		f := &fake{staged: map[string]time.Time{}, kept: keptFake{
+			listTakes: 50 * time.Millisecond, uploads: map[string]time.Time{"staging/a": now.Add(-80 * time.Hour)},
+		}}
+		for _, prefix := range []string{"staging/", "records/"} { // as many as can be listed in 75 s, in each
+			for i := range 1500 {
+				f.staged[fmt.Sprintf("%sa/%04d", prefix, i)] = now
+			}
+			for i := range 250 {
+				f.staged[fmt.Sprintf("%sb/%04d", prefix, i)] = now.Add(-20 * 24 * time.Hour)
+			}
+		}
+		s, registry := begin(t, f, scheduler.Config{}, nil)
+		defer s.Stop()
+		left := func() (old, uploads int) {
+			f.set(func() {
+				for key := range f.staged {
+					if strings.Contains(key, "/b/") {
+						old++
+					}
+				}
+				uploads = len(f.kept.uploads)
+			})
+			return old, uploads
+		}
+		time.Sleep(10 * time.Minute)
+		if old, uploads := left(); old != 500 || uploads != 0 {
+			t.Errorf("after a run %d old objects and %d uploads are left", old, uploads)
+		}
+		time.Sleep(6 * time.Hour)
+		old, _ := left()
+		testbed.Diff(t, "old objects left", 0, old)
+		testbed.Diff(t, "failed runs", 0.0, value(t, registry, "sandfarm_scheduler_loop_errors_total", "unstage"))
+		f.set(func() { f.staged["records/a/0000"] = now.Add(-20 * 24 * time.Hour) }) // behind the position: in the next walk
+		time.Sleep(5 * time.Hour)
+		f.set(func() {
+			if _, there := f.staged["records/a/0000"]; there {
+				t.Error("a walk that came to the end does not begin anew")
+			}
+		})
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
@@ -129,31 +128,86 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 	return len(expired), nil
 }
 
-// unstage removes staged objects that no entry of the index of documents names, and so no trim removes: a process or Redis lost them. Objects in use
-// are younger. It also aborts unfinished uploads, and removes long requests and documents whose jobs are no longer kept. The documents of a
+// unstageFor is how much of a step each of the three parts of the loop unstage may take. What one leaves is the next one's.
+const unstageFor = stepTimeout / 4
+
+// unstage aborts unfinished uploads. It also removes staged objects that no entry of the index of documents names, and so no trim removes: a
+// process or Redis lost them. Objects in use are younger. And it removes long requests and documents whose jobs are no longer kept. The documents of a
 // job are removed with its record, so that only those are left here which no record has named.
 func (s *Scheduler) unstage(ctx context.Context) error {
-	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
-	return errors.Join(s.removeOld(ctx, farm.StagingPrefix, s.jobAge()),
-		s.removeOld(ctx, farm.RecordsPrefix, retention+s.jobAge()), s.abort(ctx))
+	retention, began := time.Duration(s.cfg.Limits.RetentionSeconds)*time.Second, time.Now()
+	aborts, done := context.WithDeadline(ctx, began.Add(unstageFor))
+	defer done()
+	return errors.Join(s.abort(aborts),
+		s.removeOld(ctx, farm.StagingPrefix, &s.staging, s.jobAge(), began.Add(2*unstageFor)),
+		s.removeOld(ctx, farm.RecordsPrefix, &s.records, retention+s.jobAge(), began.Add(3*unstageFor)))
 }
 
-// removeOld removes the objects below a prefix that are older than an age.
-func (s *Scheduler) removeOld(ctx context.Context, prefix string, age time.Duration) error {
-	var old []string
-	err := s.deps.Blobs.List(ctx, prefix, func(o blob.Info) error {
-		if time.Since(o.Modified) > age {
-			old = append(old, o.Key)
+// removeOld removes the objects below a prefix that are older than an age, from where the last run stopped, until a time.
+func (s *Scheduler) removeOld(ctx context.Context, prefix string, from *position, age time.Duration, until time.Time) error {
+	full := func(objects []blob.Info, _ blob.Info) bool { return len(objects) >= batch }
+	_, err := s.walk(ctx, prefix, from, until, full, func(objects []blob.Info) error {
+		var old []string
+		for _, o := range objects {
+			if time.Since(o.Modified) > age {
+				old = append(old, o.Key)
+			}
 		}
-		return nil
+		if len(old) == 0 {
+			return nil
+		}
+		return s.deps.Blobs.Delete(ctx, old...)
 	})
 	if err != nil {
-		return fmt.Errorf("list old objects below %s: %w", prefix, err)
-	}
-	for chunk := range slices.Chunk(old, batch) {
-		if err := s.deps.Blobs.Delete(ctx, chunk...); err != nil {
-			return fmt.Errorf("remove old objects below %s: %w", prefix, err)
-		}
+		return fmt.Errorf("remove old objects below %s: %w", prefix, err)
 	}
 	return nil
+}
+
+// position is the last key that a walk has handled; empty: a new walk begins.
+type position string
+
+// errPause ends a run of a walk that has taken long enough.
+var errPause = errors.New("continue in the next run")
+
+// walk goes through the objects below a prefix, in the order of keys, over several runs of a loop: from the position where the last run stopped
+// until a time. It calls fn for groups of objects; a group ends before an object for which ends says so, and fn may not keep it.
+// A group for which fn fails is the first of the next run. done says that this run came to the end.
+func (s *Scheduler) walk(ctx context.Context, prefix string, from *position, until time.Time,
+	ends func(group []blob.Info, next blob.Info) bool, fn func(group []blob.Info) error,
+) (done bool, err error) {
+	var group []blob.Info
+	handle := func() error {
+		if len(group) == 0 {
+			return nil
+		}
+		if err := fn(group); err != nil {
+			return err
+		}
+		*from, group = position(group[len(group)-1].Key), group[:0]
+		if time.Now().After(until) {
+			return errPause
+		}
+		return nil
+	}
+	err = s.deps.Blobs.ListAfter(ctx, prefix, string(*from), func(o blob.Info) error {
+		if len(group) > 0 && ends(group, o) {
+			if err := handle(); err != nil {
+				return err
+			}
+		}
+		group = append(group, o)
+		return nil
+	})
+	if err == nil {
+		err = handle()
+	}
+	switch {
+	case errors.Is(err, errPause):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	*from = ""
+	return true, nil
 }

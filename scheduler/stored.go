@@ -24,11 +24,11 @@ const repairPage = 1000
 // orphanAge is the age from which an object without a record counts as an orphan: its job has ended, or it never will.
 const orphanAge = 2 * day
 
-// walk is a comparison of the objects of artifacts with their records, over several runs of the loop.
-type walk struct {
-	after    string // the last key that was compared; empty: a new walk begins
-	orphaned int64  // bytes of objects that no record names
-	missing  int    // artifacts without objects, of jobs that have others
+// comparison compares the objects of artifacts with their records, in a walk.
+type comparison struct {
+	position position
+	orphaned int64 // bytes of objects that no record names
+	missing  int   // artifacts without objects, of jobs that have others
 }
 
 // compareStored compares what is counted as stored with the manifests, and corrects it; and the objects of artifacts with the manifests. An
@@ -68,58 +68,32 @@ func (s *Scheduler) compareJobMemory(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// errPause ends a run of a walk that has taken long enough.
-var errPause = errors.New("continue in the next run")
-
 // compareBucket goes through the bucket from where it stopped, job by job: the keys of a job's artifacts follow each other.
 func (s *Scheduler) compareBucket(ctx context.Context) error {
-	until := time.Now().Add(storedFor)
-	w := &s.bucket
-	var job farm.Ref
-	var objects []blob.Info
-	compare := func() error {
-		if len(objects) == 0 {
-			return nil
-		}
-		if err := s.compareJob(ctx, w, job, objects); err != nil {
-			return err
-		}
-		w.after, objects = objects[len(objects)-1].Key, nil
-		if time.Now().After(until) {
-			return errPause
-		}
-		return nil
+	c := &s.bucket
+	otherJob := func(objects []blob.Info, o blob.Info) bool {
+		return farm.JobOfArtifact(o.Key) != farm.JobOfArtifact(objects[0].Key)
 	}
-	err := s.deps.Blobs.ListAfter(ctx, farm.ArtifactsPrefix, w.after, func(o blob.Info) error {
-		if of := farm.JobOfArtifact(o.Key); of != job {
-			if err := compare(); err != nil {
-				return err
-			}
-			job = of
-		}
-		objects = append(objects, o)
-		return nil
+	done, err := s.walk(ctx, farm.ArtifactsPrefix, &c.position, time.Now().Add(storedFor), otherJob, func(objects []blob.Info) error {
+		return s.compareJob(ctx, c, farm.JobOfArtifact(objects[0].Key), objects)
 	})
-	if err == nil {
-		err = compare()
-	}
-	switch {
-	case errors.Is(err, errPause):
-		return nil
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("compare artifacts with the bucket: %w", err)
 	}
-	s.seen.orphaned.Set(float64(w.orphaned))
-	s.seen.missing.Set(float64(w.missing))
-	if w.orphaned > 0 || w.missing > 0 {
-		s.log.WarnContext(ctx, "objects and records of artifacts differ", "orphaned_bytes", w.orphaned, "missing", w.missing)
+	if !done {
+		return nil
 	}
-	*w = walk{}
+	s.seen.orphaned.Set(float64(c.orphaned))
+	s.seen.missing.Set(float64(c.missing))
+	if c.orphaned > 0 || c.missing > 0 {
+		s.log.WarnContext(ctx, "objects and records of artifacts differ", "orphaned_bytes", c.orphaned, "missing", c.missing)
+	}
+	*c = comparison{}
 	return nil
 }
 
 // compareJob compares the objects of one job with its manifest.
-func (s *Scheduler) compareJob(ctx context.Context, w *walk, job farm.Ref, objects []blob.Info) error {
+func (s *Scheduler) compareJob(ctx context.Context, c *comparison, job farm.Ref, objects []blob.Info) error {
 	var recorded []farm.Artifact
 	if job.ID != "" {
 		var err error
@@ -140,12 +114,12 @@ func (s *Scheduler) compareJob(ctx context.Context, w *walk, job farm.Ref, objec
 		} else if age > keep {
 			old = append(old, o.Key)
 		} else if age > orphanAge {
-			w.orphaned += o.Size
+			c.orphaned += o.Size
 		}
 	}
 	for _, there := range found {
 		if !there {
-			w.missing++
+			c.missing++
 		}
 	}
 	if len(old) == 0 {
