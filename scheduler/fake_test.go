@@ -109,9 +109,14 @@ func (f *fake) ArtifactsOfJob(_ context.Context, job farm.Ref) ([]farm.Artifact,
 	return f.kept.artifacts[job], nil
 }
 
-func (f *fake) RepairStored(_ context.Context, tenant string, _ int, _ bool) (store.StoredDrift, bool, error) {
-	if tenant == "bad" {
+// RepairStored does not end for the tenant endless.
+func (f *fake) RepairStored(ctx context.Context, tenant string, _ int, _ bool) (store.StoredDrift, bool, error) {
+	switch tenant {
+	case "bad":
 		return store.StoredDrift{}, false, errTest
+	case "endless":
+		<-ctx.Done()
+		return store.StoredDrift{}, false, ctx.Err()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

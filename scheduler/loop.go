@@ -16,9 +16,10 @@ const (
 	unstageEvery = time.Hour
 	// rulesEvery is how often the bucket's rules are checked, since an operator may change them.
 	rulesEvery = 5 * time.Minute
-	// storedEvery is how often what tenants store is compared with the truth, and storedFor how long one comparison of the bucket takes at most;
-	// the next one continues from there.
+	// storedEvery is how often what tenants store is compared with the truth, repairFor how long the counts of all tenants take at most, and
+	// storedFor how long one comparison of the bucket takes; the next one continues from there.
 	storedEvery = time.Hour
+	repairFor   = stepTimeout / 3
 	storedFor   = stepTimeout / 2
 	// memoryEvery is how often the memory of Redis is read: a tenant that runs jobs as fast as it can fills a MiB in less.
 	memoryEvery = time.Second

@@ -34,7 +34,9 @@ type comparison struct {
 // compareStored compares what is counted as stored with the manifests, and corrects it; and the objects of artifacts with the manifests. An
 // object that no record names is removed when it is older than any artifact is kept: after a loss of Redis, all are like that.
 func (s *Scheduler) compareStored(ctx context.Context) error {
-	err := s.each(ctx, func(ctx context.Context, tenant string) error {
+	repair, end := context.WithTimeout(ctx, repairFor)
+	defer end()
+	err := s.each(repair, func(ctx context.Context, tenant string) error {
 		var drift store.StoredDrift
 		for anew, done := true, false; !done; anew = false {
 			var err error

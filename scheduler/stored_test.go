@@ -74,6 +74,21 @@ func TestStoredIsComparedWithTheTruth(t *testing.T) {
 	})
 }
 
+// Counts whose repair takes too long leave time for the comparison of the bucket.
+func TestLongRepairDoesNotStopTheComparison(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"endless"}, kept: keptFake{objects: []blob.Info{
+			{Key: "artifacts/a/sbx_1/job_1/art_1/x", Size: 100, Modified: time.Now().Add(-60 * time.Hour)},
+		}}}
+		s, registry := begin(t, f, scheduler.Config{}, nil)
+		defer s.Stop()
+		time.Sleep(2 * time.Minute)
+		testbed.Diff(t, "orphaned bytes", 100.0, value(t, registry, "sandfarm_scheduler_artifacts_orphaned_bytes", ""))
+		testbed.Diff(t, "failed runs", 1.0, value(t, registry, "sandfarm_scheduler_loop_errors_total", "stored"))
+	})
+}
+
 // driftingCounts are counts of which those of the tenant a are wrong once.
 type driftingCounts struct {
 	mu               sync.Mutex
