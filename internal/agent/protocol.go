@@ -206,8 +206,9 @@ type ChangedFile struct {
 	Size int64  `json:"size"`
 }
 
-// MaxPathsBytes bounds the paths of all changed files of an Outcome together, so that it fits into a frame.
-const MaxPathsBytes = 8 << 20
+// MaxPathsBytes bounds the paths of all changed files of an Outcome together, as JSON has them (farm.Quoted): a worker has each of them in memory
+// several times.
+const MaxPathsBytes = 2 << 20
 
 // LeftOut counts changed files that are in neither Files nor Skipped of an Outcome, since they are in a folder of the workspace that holds what is
 // installed, derived or cached.

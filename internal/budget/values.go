@@ -1,8 +1,8 @@
 package budget
 
 import (
+	"bytes"
 	"context"
-	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -72,22 +72,9 @@ func chargeValues(ctx context.Context, values, size int) error {
 // and bytes that are not UTF-8 are six bytes each: the encoder has it once, and the answer once more. What does not fit into the tenant's share is
 // refused with CodeExhausted.
 func Quoting(ctx context.Context, text []byte) error {
-	const more = 5 // of \u0001
-	n := int64(0)
-	for i := 0; i < len(text); {
-		size := 1
-		switch c := text[i]; {
-		case c == '"', c == '\\', c == '\b', c == '\f', c == '\n', c == '\r', c == '\t':
-			n++
-		case c < ' ', c == '<', c == '>', c == '&':
-			n += more
-		case c >= utf8.RuneSelf:
-			var r rune
-			if r, size = utf8.DecodeRune(text[i:]); r == utf8.RuneError && size == 1 || r == '\u2028' || r == '\u2029' {
-				n += more
-			}
-		}
-		i += size
+	n := farm.Quoted(text) - len(text)
+	for _, c := range "<>&" {
+		n += 5 * bytes.Count(text, []byte{byte(c)}) // of \u003c
 	}
-	return charge(ctx, 2*n, (*Hold).addWhole)
+	return charge(ctx, 2*int64(n), (*Hold).addWhole)
 }

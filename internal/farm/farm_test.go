@@ -1,6 +1,8 @@
 package farm_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -344,5 +346,17 @@ func TestClientsKnowTheTextsThatTheyReplace(t *testing.T) {
 		for _, text := range texts {
 			testbed.Check(t, strings.Contains(strings.ReplaceAll(string(source), `\`, ""), text), "%s does not know %q", file, text)
 		}
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "a", "ü\U0001f600", "\x01", "\x1b[0m", "\b\f\n\r\t", `"\`, "<>&", "\xff", "\xff\xfea", "\xe2\x80", "\u2028\u2029", "\ufffd", "\x7f"} {
+		var out bytes.Buffer
+		encoder := json.NewEncoder(&out)
+		encoder.SetEscapeHTML(false)
+		testbed.Must(t, encoder.Encode(text))
+		want := out.Len() - len("\"\"\n")
+		testbed.Check(t, farm.Quoted(text) == want && farm.Quoted([]byte(text)) == want, "%q: %d bytes, want %d", text, farm.Quoted(text), want)
 	}
 }

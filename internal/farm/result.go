@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Result is what a job produced. The kind decides which fields are set: Execute for execute and run, Command for commands, File for files.
@@ -234,4 +235,29 @@ func Shorten(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxQuoted], "") + "…"
+}
+
+// Quoted is how many bytes a text takes in a JSON string, as records have it: a quotation mark, a backslash and the end of a line take two, other
+// control characters and each byte that is not UTF-8 six. The quotation marks around it do not count.
+func Quoted[T ~string | ~[]byte](text T) int {
+	const more = 5 // of \u0001
+	n := len(text)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"', c == '\\', c == '\b', c == '\f', c == '\n', c == '\r', c == '\t':
+			n++
+		case c < ' ':
+			n += more
+		case c >= utf8.RuneSelf:
+			r, size := utf8.DecodeRuneInString(string(text[i:min(i+utf8.UTFMax, len(text))]))
+			switch {
+			case r == utf8.RuneError && size == 1:
+				n += more
+			case r == '\u2028', r == '\u2029':
+				n += more + 1 - size
+			}
+			i += size - 1
+		}
+	}
+	return n
 }

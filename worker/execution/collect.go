@@ -150,6 +150,9 @@ func (c *collector) add(f agent.Frame) error {
 		if err != nil {
 			return fmt.Errorf("read outcome: %w", err)
 		}
+		if c.quiet { // of an install before the job's own work, none becomes an artifact
+			outcome.Files = nil
+		}
 		c.flushCarry()
 		c.outcome = outcome
 	default: // a newer agent may say more

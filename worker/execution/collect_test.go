@@ -368,7 +368,14 @@ func TestFilesOfAnOutcomeAreChecked(t *testing.T) {
 		}
 		return files
 	}
-	fit := agent.MaxPathsBytes / len(long(1)[0].Path)
+	controls := func(n int) []agent.ChangedFile { // of 58 bytes, which are 308 in JSON
+		files := many(n, 8)
+		for i := range files {
+			files[i].Path += strings.Repeat("\x01", 50)
+		}
+		return files
+	}
+	fit, controlsFit := agent.MaxPathsBytes/len(long(1)[0].Path), agent.MaxPathsBytes/(6*50+8)
 	for name, c := range map[string]struct {
 		files         []agent.ChangedFile
 		kept, skipped int // kept < 0: ErrProtocol
@@ -387,6 +394,8 @@ func TestFilesOfAnOutcomeAreChecked(t *testing.T) {
 		"TooMany":          {many(limits.MaxArtifacts+1, 8), limits.MaxArtifacts, 1},
 		"PathsThatFit":     {long(fit), fit, 0},
 		"PathsTooLong":     {long(fit + 1), fit, 1},
+		"ControlsThatFit":  {controls(controlsFit), controlsFit, 0},
+		"ControlsTooLong":  {controls(controlsFit + 1), controlsFit, 1},
 	} {
 		col := collectorOf(code(), 0)
 		err := col.add(frame(1, agent.FrameFinal, agent.Outcome{Files: c.files, Skipped: 7}))

@@ -44,6 +44,7 @@ type execution struct {
 	claim    *store.Claim // of the job; nil: the request is kept until the end
 	outline  bool         // request is without what is large
 	dropped  int64        // bytes that were held for the whole request
+	charged  bool         // the result is
 	sandbox  *farm.Sandbox
 	collect  *collector
 	staged   *staging
@@ -70,6 +71,9 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 		return err
 	}
 	if err := x.follow(ctx, e); err != nil {
+		return err
+	}
+	if err := x.chargeArtifacts(ctx, e); err != nil {
 		return err
 	}
 	if e.endsSoon() {

@@ -142,7 +142,7 @@ func (c *collector) state() farm.JobState {
 }
 
 // readOutcome reads how an execution ended. The agent is not trusted: ErrProtocol refuses what none says, and what is more than an agent reports
-// is cut here: the outcome stays in memory until the files are uploaded, and is charged to no budget.
+// is cut here: the outcome stays in memory until the job ends. Its files are charged when its frame no longer is (chargeArtifacts), the rest is small.
 func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
 	var o agent.Outcome
 	if budget.Values(payload) > maxFrameValues {
@@ -186,10 +186,11 @@ func changedFiles(found []agent.ChangedFile, limits farm.Limits) ([]agent.Change
 			return nil, fmt.Errorf("%w: changed file %q of %d bytes", ErrProtocol, clip(f.Path, 256), f.Size)
 		}
 		known[f.Path] = true
-		if strings.HasPrefix(f.Path, farm.OutputDir) || f.Size > limits.MaxArtifactBytes || len(files) == limits.MaxArtifacts || bytes+len(f.Path) > agent.MaxPathsBytes {
+		quoted := farm.Quoted(f.Path)
+		if strings.HasPrefix(f.Path, farm.OutputDir) || f.Size > limits.MaxArtifactBytes || len(files) == limits.MaxArtifacts || bytes+quoted > agent.MaxPathsBytes {
 			continue
 		}
-		bytes += len(f.Path)
+		bytes += quoted
 		files = append(files, f)
 	}
 	return files, nil

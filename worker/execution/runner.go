@@ -24,12 +24,12 @@
 //   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results and their events (maxRich…)
 //     and moves those over limits.MaxInlineRich to artifacts, and removes from the result the values that the code has cleared;
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
-//   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
+//   - artifacts.go skips files over limits.MaxArtifactBytes, those after limits.MaxArtifacts, and those whose paths are too long together, as does the agent;
 //   - storage.go reserves the bytes of what is uploaded; what is beyond the tenant's quota max_stored_mb is skipped, with a note;
 //   - spool.go charges what the record will have to the staging memory while the job runs; without room streams are cut shorter, and values
 //     become artifacts;
 //   - spool.go keeps what waits for its upload in the staging memory, then in a file; what fits into neither is cut, with a note. The result
-//     is charged to the memory budget until it is stored (runner.go);
+//     and its list of artifacts are charged to the memory budget until they are stored (task.go);
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
 //     ackBytes until a snapshot is stored);
 //   - follow.go handles long output for some executions at once only, with fair shares for tenants (turn).
@@ -106,7 +106,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	began = time.Now()
 	tracing.Past(ctx, "run", began.Add(-v.Run), began) // as the agent measured it
 	kept, stored := tracing.Start(ctx, "collect", trace.SpanKindInternal)
-	artifacts, err := x.keep(kept, e)
+	artifacts, err := x.keep(budget.Without(kept), e) // what an earlier attempt has recorded is read while the list is charged
 	stored(err)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -230,7 +230,7 @@ func TestBudgetsOfAJobDoNotDeadlock(t *testing.T) {
 						_ = b.add(make([]byte, rng.IntN(1<<10))) // or it is cut
 						frame.Release()
 					}
-					e.collect = &collector{inline: rng.IntN(16 << 20)}
+					e.collect = &collector{outcome: &agent.Outcome{}, inline: rng.IntN(16 << 20)}
 					if err := x.chargeResult(ctx, e); err != nil {
 						t.Error(err)
 					}
@@ -260,13 +260,13 @@ func TestResultIsCharged(t *testing.T) {
 		memory := budget.New(16 << 20)
 		ctx, hold := memory.With(t.Context(), "a", 0)
 		defer hold.Release()
-		e := &execution{request: &farm.Request{Execute: &farm.ExecuteRequest{}}, collect: &collector{inline: budget.SmallBytes / resultWeight}}
+		e := &execution{request: &farm.Request{Execute: &farm.ExecuteRequest{}}, collect: &collector{inline: budget.SmallBytes / resultWeight, outcome: &agent.Outcome{}}}
 		testbed.Must(t, budget.Charge(ctx, 1<<20))
 		testbed.Must(t, (&Runner{}).chargeResult(ctx, e))
 		testbed.Check(t, hold.Bytes() == 1<<20, "%d bytes are held with a short result", hold.Bytes())
 		first, err := memory.Acquire(ctx, "a", memory.Share()-1<<20)
 		testbed.Must(t, err)
-		e.collect.inline = 1 << 20
+		e.collect.inline, e.charged = 1<<20, false
 		done := make(chan error)
 		go func() { done <- (&Runner{}).chargeResult(ctx, e) }()
 		synctest.Wait()
@@ -281,6 +281,7 @@ func TestResultIsCharged(t *testing.T) {
 		block, err := memory.Acquire(t.Context(), "a", memory.Share())
 		testbed.Must(t, err)
 		defer block.Release()
+		e.charged = false
 		err = (&Runner{}).chargeResult(canceled, e)
 		testbed.Check(t, errors.Is(err, context.Canceled), "a result of a worker that stops: %v", err)
 	})

@@ -172,7 +172,7 @@ func (x *Runner) giveUp(ctx context.Context, e *execution, s *sink) {
 const eventsStopped = "The storage of your tenant is full (quota max_stored_mb), so no more output is sent as events: the result has it, as far as there is room. Delete artifacts to make room."
 
 // stopEvents drops events of output that the storage of the tenant has no room for, and sends no more of them. The other ones, which are few
-// and small, are queued again, with one that says so. It reports whether there are any to be sent: not if they were refused before.
+// and small, are queued again under their ids, since they may be stored, with one that says so. It reports whether there are any to be sent: not if they were refused before.
 func (c *collector) stopEvents(events []farm.Event) (more bool) {
 	first := !c.stopped()
 	for i := range c.sent {
@@ -184,7 +184,6 @@ func (c *collector) stopEvents(events []farm.Event) (more bool) {
 		c.take()
 		for _, e := range events {
 			if e.Name == farm.EventProgress {
-				e.ID = ""
 				c.events = append(c.events, e)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -340,5 +341,62 @@ func TestReattachWhileTheEngineIsSilent(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The list of a job's artifacts was charged to no budget: that of 10,000 files took 200 MB. It is charged from the outcome until the job is committed,
+// and waits for others.
+func TestTheListOfArtifactsIsCharged(t *testing.T) {
+	t.Parallel()
+	k := setupTakeovers(t, 2, 2)
+	memory := budget.New(16 << 20)
+	ctx, hold := memory.With(t.Context(), workertest.Tenant, 0)
+	worker := farm.NewID("wrk_")
+	k.Register(worker)
+	const files = 200
+	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{fmt.Sprintf("for i in $(seq 1001 %d); do >$i; done", 1000+files)}}}, nil)
+	n := k.NewNode()
+	defer n.Close()
+	testbed.Must(t, n.UseConnection(t.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(t, k.a.Server) }))
+	const want = files * (artifactBytes + pathWeight*4)
+	var uploads, uncharged atomic.Int64
+	x := k.runnerOn(n, k.Store, k.BlobsBehind(func(s3 http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut {
+				uploads.Add(1)
+				if hold.Bytes() != want {
+					uncharged.Add(1)
+				}
+			}
+			s3.ServeHTTP(w, r)
+		})
+	}))
+	claim := k.Claim(job, worker)
+	got, err := x.Run(ctx, Task{Claim: claim}, claim.Sandbox, nil)
+	testbed.Must(t, err)
+	testbed.Check(t, len(got.Result.Artifacts) == files && hold.Bytes() == want, "%d artifacts, and %d bytes are charged, want %d", len(got.Result.Artifacts), hold.Bytes(), want)
+	testbed.Check(t, uploads.Load() >= files && uncharged.Load() == 0, "of %d uploads %d found the list uncharged", uploads.Load(), uncharged.Load())
+	hold.Release()
+	empty(t, memory)
+}
+
+// A short list, and one that is charged, are charged once, with the result.
+func TestArtifactsAndResultAreChargedOnce(t *testing.T) {
+	t.Parallel()
+	const each = artifactBytes + pathWeight*4
+	for files, want := range map[int]int64{0: 0, budget.SmallBytes / each: 0, budget.SmallBytes/each + 1: (budget.SmallBytes/each + 1) * each} {
+		memory := budget.New(16 << 20)
+		ctx, hold := memory.With(t.Context(), "acme", 0)
+		e := &execution{job: &farm.Job{Tenant: "acme"}, request: &farm.Request{}, collect: collectorOf(code(), 0)}
+		e.collect.outcome = &agent.Outcome{}
+		for i := range files {
+			e.collect.outcome.Files = append(e.collect.outcome.Files, agent.ChangedFile{Path: fmt.Sprint(1000 + i)})
+		}
+		x := &Runner{}
+		testbed.Must(t, x.chargeArtifacts(ctx, e))
+		testbed.Check(t, hold.Bytes() == want, "%d files: %d bytes are charged, want %d", files, hold.Bytes(), want)
+		testbed.Must(t, x.chargeResult(ctx, e))
+		testbed.Check(t, hold.Bytes() == want, "%d files: with the result %d bytes are charged, want %d", files, hold.Bytes(), want)
+		hold.Release()
 	}
 }

@@ -220,13 +220,32 @@ func (x *Runner) recall(ctx context.Context, e *execution) error {
 	return nil
 }
 
-// resultWeight is how often a result is in memory until it is stored: as text, encoded, and what the collector has not freed.
-const resultWeight = 3
+const (
+	// resultWeight is how often a result is in memory until it is stored: as text, encoded, and what the collector has not freed.
+	resultWeight = 3
+	// artifactBytes and pathWeight are what an artifact takes beside its path, and how often its path is in memory: in the outcome, as a record, and in
+	// the result, whose encoder has it up to four times, with the path, the name and the key. 10,000 files with paths of 209 bytes took 51 MB.
+	artifactBytes = 3 << 10
+	pathWeight    = 10
+)
 
-// chargeResult waits for the memory of the result, until the job's memory is released. Nothing else is held meanwhile, so it cannot deadlock:
-// the request is not needed any more, all frames are handled, and nothing waits for the staging budget.
+// chargeArtifacts charges the list of artifacts as chargeResult does, with the result, before they are uploaded. A short one waits for chargeResult.
+func (x *Runner) chargeArtifacts(ctx context.Context, e *execution) error {
+	if e.collect.listed() <= budget.SmallBytes {
+		return nil
+	}
+	return x.chargeResult(ctx, e)
+}
+
+// chargeResult waits for the memory of the result and its list of artifacts, until the job's memory is released. It does nothing the second time.
+// Nothing else is held meanwhile, so it cannot deadlock: the request is not needed any more, all frames are handled, and nothing waits for the
+// staging budget.
 func (x *Runner) chargeResult(ctx context.Context, e *execution) error {
-	need := e.collect.inlined() * resultWeight
+	if e.charged {
+		return nil
+	}
+	e.charged = true
+	need := e.collect.inlined()*resultWeight + e.collect.listed()
 	if e.outline && e.request.Command != nil {
 		need += e.dropped
 	}
@@ -235,6 +254,27 @@ func (x *Runner) chargeResult(ctx context.Context, e *execution) error {
 	}
 	budget.Keep(ctx, 0)
 	return budget.Charge(ctx, need)
+}
+
+// listed is how many bytes the list of artifacts takes until it is stored.
+func (c *collector) listed() int64 {
+	n := 0
+	for _, f := range c.outcome.Files {
+		n += artifactBytes + pathWeight*farm.Quoted(f.Path)
+	}
+	for _, o := range c.outputs {
+		for _, s := range o.both() {
+			if s.truncated() {
+				n += artifactBytes
+			}
+		}
+	}
+	for _, r := range c.rich {
+		if r.Artifact != nil {
+			n += artifactBytes
+		}
+	}
+	return int64(n)
 }
 
 // inlined is how many bytes of output and displayed values the result has.

@@ -160,6 +160,25 @@ func TestAChangedFileWithATooLongPathIsSkipped(t *testing.T) {
 	testbed.Check(t, len(changed) == 1 && changed[0].Path == "shallow" && skipped == 1, "%d changed files, %d skipped", len(changed), skipped)
 }
 
+// Paths of control characters count as the worker counts them: six bytes each.
+func TestPathsOfChangedFilesAreBoundedAsJSON(t *testing.T) {
+	t.Parallel()
+	w, dir := workspace(t)
+	before := w.Snapshot()
+	name := strings.Repeat("\x01", 250)
+	const quoted = 5 + 6*250 // of a path
+	fit := agent.MaxPathsBytes / quoted
+	for i := range fit + 1 {
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d", i)+name), nil, 0o600))
+		if i == fit-1 {
+			changed, skipped, _ := before.Changes(0, 0)
+			testbed.Check(t, len(changed) == fit && skipped == 0, "of %d files %d are reported, %d skipped", fit, len(changed), skipped)
+		}
+	}
+	changed, skipped, _ := before.Changes(0, 0)
+	testbed.Check(t, len(changed) == fit && skipped == 1, "of %d files %d are reported, %d skipped", fit+1, len(changed), skipped)
+}
+
 // packed makes a tar of headers; regular files contain their own name.
 func packed(headers ...tar.Header) []byte {
 	var out bytes.Buffer

@@ -72,7 +72,7 @@ func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFi
 	sort.Slice(files, func(i, j int) bool { return files[i].Path < files[j].Path })
 	keep, size := 0, 0
 	for keep < len(files) && (maxFiles <= 0 || keep < maxFiles) {
-		if size += len(files[keep].Path); size > agent.MaxPathsBytes {
+		if size += farm.Quoted(files[keep].Path); size > agent.MaxPathsBytes {
 			break
 		}
 		keep++

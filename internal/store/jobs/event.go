@@ -38,27 +38,51 @@ type encodedEvent struct {
 	data string // JSON without the id
 }
 
+// line is the event in a segment.
+func (e encodedEvent) line() string {
+	return `{"id":"` + e.id + `",` + strings.TrimPrefix(e.data, "{") + "\n"
+}
+
 // AppendEvents appends to a job's events and wakes its watchers. An event whose id "<seq>-<n>" is not newer than the last one is skipped, so a
 // takeover may replay; an empty id means the one after the last. A final job gets no more events: its state is the last one. The job must
 // run under this attempt, otherwise ErrFenced; 0 means any.
 //
 // Redis keeps a window of the newest events. Events that do not fit into it, and those that are in it, are written to the object store first.
-// CodeExhausted: the storage of the tenant has no room for them, and none of those that were not stored yet is. A few short progress events
-// find room all the same.
+// CodeExhausted: the storage of the tenant has no room for them, and some of those that were not stored yet are not. A few short progress events
+// find room all the same. Many events are encoded and stored by the segment.
 func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, events []farm.Event) error {
-	encoded := make([]encodedEvent, len(events))
-	size, notices := 0, true
-	for i, event := range events {
+	for _, event := range events {
 		if event.ID != "" && !db.EventID(event.ID, true) {
 			return fmt.Errorf("append event: id %q is not <seq>-<n>", event.ID)
 		}
+	}
+	var encoded []encodedEvent
+	lines, notices := 0, true
+	for _, event := range events {
 		data, err := db.Encode("event", event)
 		if err != nil {
 			return err
 		}
-		encoded[i] = encodedEvent{event.ID, string(data)}
-		size += len(data)
+		e := encodedEvent{event.ID, string(data)}
+		line := len(e.line())
+		if lines+line > segmentBytes && lines > 0 {
+			if err := s.appendEncoded(ctx, ref, attempt, encoded, notices); err != nil {
+				return err
+			}
+			encoded, lines, notices = nil, 0, true
+		}
+		encoded = append(encoded, e)
+		lines += line
 		notices = notices && event.Name == farm.EventProgress
+	}
+	return s.appendEncoded(ctx, ref, attempt, encoded, notices)
+}
+
+// appendEncoded appends encoded events; notices: all are progress events.
+func (s *Store) appendEncoded(ctx context.Context, ref farm.Ref, attempt int, encoded []encodedEvent, notices bool) error {
+	size := 0
+	for _, e := range encoded {
+		size += len(e.data)
 	}
 	window := windowBytes
 	if notices && size <= noticeBytes/2 {
@@ -302,7 +326,7 @@ type segment struct {
 }
 
 func (a *archive) add(e encodedEvent) {
-	line := `{"id":"` + e.id + `",` + strings.TrimPrefix(e.data, "{") + "\n"
+	line := e.line()
 	if n := len(a.segments); n == 0 || a.segments[n-1].lines.Len()+len(line) > segmentBytes {
 		a.segments = append(a.segments, &segment{first: e.id})
 	}

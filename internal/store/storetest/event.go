@@ -368,6 +368,20 @@ func eventsAtTheWindowLimit(t *testing.T, factory Factory) {
 	}
 }
 
+// eventsAreEncodedInParts: an event behind the first segment is not encoded before that is stored. One that cannot be encoded shows it.
+func eventsAreEncodedInParts(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ref := b.runningJob(t)
+	bad := farm.Event{ID: "6-0", Name: farm.EventArtifact, Artifact: &farm.Artifact{CreatedAt: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}}
+	third := strings.Repeat("x", segment/3)
+	events := []farm.Event{stdout("3-0", third), stdout("4-0", third), stdout("5-0", third), bad}
+	err := b.AppendEvents(t.Context(), ref, 1, events)
+	testbed.Check(t, err != nil, "an event of the year 10,000 was encoded")
+	testbed.Diff(t, "events", []string{"3-0", "4-0"}, eventIDs(b.events(t, ref, "0-2")))
+	testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, events[:3])) // a retry
+	testbed.Diff(t, "events", []string{"3-0", "4-0", "5-0"}, eventIDs(b.events(t, ref, "0-2")))
+}
+
 // eventsAreFenced: a worker whose job was taken over appends nothing and leaves no objects, and the reader sees what its successor wrote.
 func eventsAreFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)

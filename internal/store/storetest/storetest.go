@@ -62,6 +62,7 @@ func Run(t *testing.T, factory Factory) {
 		"EventsLeaveTheWindow":            eventsLeaveTheWindow,
 		"EventsAtTheWindowLimit":          eventsAtTheWindowLimit,
 		"EventsAreFenced":                 eventsAreFenced,
+		"EventsAreEncodedInParts":         eventsAreEncodedInParts,
 		"EventsWithoutTheirSegments":      eventsWithoutTheirSegments,
 		"WatchMissesNothing":              watchMissesNothing,
 		"WatchOfTheEnd":                   watchOfTheEnd,
