@@ -298,39 +298,74 @@ func (f *folder) walk(bucket, prefix, after string, fn func(key string) error) e
 	return f.walkDir(path.Join(objectsDir, bucket), strings.TrimSuffix(dir, "/"), prefix, after, fn)
 }
 
+// walkDir goes through a folder. Each page of a large one reads the names in it again, but looks only at those that it lists.
 func (f *folder) walkDir(top, dir, prefix, after string, fn func(key string) error) error {
-	entries, err := readDir(f.root, path.Join(top, dir))
-	if errors.Is(err, syscall.ENOTDIR) { // it was a folder when it was listed, or the prefix leads through an object
-		return nil
-	}
+	names, err := f.namesAfter(top, dir, prefix, after)
 	if err != nil {
 		return err
 	}
-	names := make([]string, 0, len(entries))
-	for _, e := range entries {
-		name := path.Join(dir, e.Name())
-		if e.IsDir() {
-			name += "/" // the order of keys is that of whole paths
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		sub, isDir := strings.CutSuffix(name, "/")
-		switch {
-		case isDir && !strings.HasPrefix(name, prefix) && !strings.HasPrefix(prefix, name):
-		case isDir && name < after && !strings.HasPrefix(after, name):
-		case isDir:
-			if err := f.walkDir(top, sub, prefix, after, fn); err != nil {
+	// The order of keys is that of whole paths: the key a.b comes before those in the folder a, which wait for it. Of two folders that wait the
+	// later one begins with the name of the other one, and so comes first.
+	var waiting []string
+	enter := func(before string) error { // the folders whose keys come before a name; "": all
+		for len(waiting) > 0 {
+			last := waiting[len(waiting)-1]
+			if before != "" && last+"/" > before {
+				return nil
+			}
+			waiting = waiting[:len(waiting)-1]
+			if err := f.walkDir(top, last, prefix, after, fn); err != nil {
 				return err
 			}
+		}
+		return nil
+	}
+	for _, name := range names {
+		if err := enter(name); err != nil {
+			return err
+		}
+		info, err := f.root.Lstat(path.Join(top, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+		case err != nil:
+			return err
+		case info.IsDir():
+			waiting = append(waiting, name)
 		case strings.HasPrefix(name, prefix) && name > after:
 			if err := fn(name); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return enter("")
+}
+
+// namesAfter lists what is in a folder by name, but for what is no key that begins with prefix and comes after another, nor a folder with such keys.
+func (f *folder) namesAfter(top, dir, prefix, after string) ([]string, error) {
+	d, err := f.root.Open(path.Join(top, dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	if err == nil {
+		names, err = d.Readdirnames(-1)
+		err = errors.Join(err, d.Close())
+	}
+	if errors.Is(err, syscall.ENOTDIR) { // it was a folder when it was looked at, or the prefix leads through an object
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	kept := names[:0]
+	for _, name := range names {
+		name = path.Join(dir, name)
+		if folder := name + "/"; (strings.HasPrefix(folder, prefix) || strings.HasPrefix(prefix, folder)) && (folder > after || strings.HasPrefix(after, folder)) {
+			kept = append(kept, name)
+		}
+	}
+	slices.Sort(kept)
+	return kept, nil
 }
 
 // pageSize reads a limit. None means the maximum; larger limits are reduced to it.

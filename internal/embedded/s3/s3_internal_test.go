@@ -84,7 +84,7 @@ func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 	f, err := openFolder(t.TempDir())
 	testbed.Must(t, err)
 	t.Cleanup(func() { _ = f.root.Close() })
-	keys := []string{"a", "a b/1", "a-b", "a.b/x", "b/1", "b/1x/2", "b/c/d/e", "b0", "bb/1", "ü/1"}
+	keys := []string{"a", "a b/1", "a-b", "a.b/x", "b/1", "b/1x/2", "b/c/d/e", "b0", "bb/1", "c!!/1", "c!/.x/1", "c!/1", "c-", "c.d.e/1", "c.d/1", "c/.x", "c/x", "c0", "ü/1"}
 	for _, key := range keys {
 		d, err := f.draft()
 		testbed.Must(t, err)
