@@ -21,16 +21,20 @@ type EgressAppend struct {
 	Bytes      int64 // that the sandbox has transferred since the last call, those of open connections included
 }
 
+// EgressBytes bounds the log of a sandbox's connections: its entries, encoded. More than 1000 usual ones.
+const EgressBytes = 256 << 10
+
 type egressArgs struct {
 	ID         string   `lua:"id"`
 	Generation int      `lua:"generation"`
 	Entries    []string `lua:"entries"` // JSON
 	Max        int      `lua:"most"`    // entries that are kept
+	MaxBytes   int      `lua:"mostbytes"`
 	Bytes      int64    `lua:"bytes"`
 }
 
-// AppendEgress adds entries to the log of a sandbox's connections, of which the newest Limits.MaxEgressEntries are kept, and returns how many
-// bytes the sandbox has transferred in all. Without entries and bytes it only reads that. The log expires with the sandbox's record.
+// AppendEgress adds entries to the log of a sandbox's connections, of which the newest Limits.MaxEgressEntries are kept, of EgressBytes at
+// most, and returns how many bytes the sandbox has transferred in all. Without entries and bytes it only reads that. The log expires with the sandbox's record.
 // CodeNotFound without a record, ErrFenced if the sandbox has another generation.
 func (s *Store) AppendEgress(ctx context.Context, a EgressAppend) (bytes int64, err error) {
 	entries := make([]string, len(a.Entries))
@@ -42,7 +46,7 @@ func (s *Store) AppendEgress(ctx context.Context, a EgressAppend) (bytes int64, 
 		entries[i] = string(text)
 	}
 	r, err := s.Run(ctx, "append to the egress log", "egress_append", a.Sandbox.Tenant, egressArgs{
-		ID: a.Sandbox.ID, Generation: max(a.Generation, 1), Entries: entries, Max: s.Limits.MaxEgressEntries, Bytes: a.Bytes,
+		ID: a.Sandbox.ID, Generation: max(a.Generation, 1), Entries: entries, Max: s.Limits.MaxEgressEntries, MaxBytes: EgressBytes, Bytes: a.Bytes,
 	})
 	if err != nil {
 		return 0, err
@@ -69,7 +73,7 @@ func (s *Store) SandboxSecrets(ctx context.Context, sandbox farm.Ref) ([]byte, e
 const (
 	// egressStretch is how many entries of a log are read at once.
 	egressStretch = 100
-	// egressPageBytes ends a page of a log, at the end of a stretch.
+	// egressPageBytes ends a page of a log, at the end of a stretch: an earlier release has written logs with more than EgressBytes.
 	egressPageBytes = 1 << 20
 )
 

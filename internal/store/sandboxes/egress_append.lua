@@ -11,10 +11,15 @@ if #entries > 0 then
     call('XADD', log, '*', 'e', entry)
     size = size + #entry + EGRESS_EXTRA
   end
-  local over = call('XLEN', log) - tonumber(arg.most)
-  if over > 0 then
-    size = size - sizeOfEntries(call('XRANGE', log, '-', '+', 'COUNT', over))
-    call('XTRIM', log, 'MAXLEN', arg.most)
+  -- The oldest go while there are too many, or too many bytes.
+  local count, most, mostBytes = call('XLEN', log), tonumber(arg.most), tonumber(arg.mostbytes)
+  local function full() return count > most or size - count * EGRESS_EXTRA > mostBytes end
+  while count > 0 and full() do
+    for _, entry in ipairs(call('XRANGE', log, '-', '+', 'COUNT', 100)) do
+      if not full() then break end
+      count, size = count - 1, size - sizeOfEntries({entry})
+    end
+    call('XTRIM', log, 'MAXLEN', count)
   end
   call('HSET', k, 'logged', int(size))
 end

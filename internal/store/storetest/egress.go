@@ -1,16 +1,21 @@
 package storetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/sandboxes"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -87,10 +92,57 @@ func egressLogIsBounded(t *testing.T, factory Factory) {
 	}
 }
 
+// The newest entries are kept, of so many bytes, and only they count.
+func egressLogIsBoundedInBytes(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	fill := func(entries []farm.EgressEntry, bytes int) { // evenly
+		t.Helper()
+		for i := range entries {
+			entries[i].Secrets = []string{""}
+			text, err := json.Marshal(entries[i])
+			testbed.Must(t, err)
+			part := bytes / (len(entries) - i)
+			entries[i].Secrets[0], bytes = strings.Repeat("N", part-len(text)), bytes-part
+		}
+	}
+	for _, c := range []struct{ entries, bytes, kept int }{
+		{2, sandboxes.EgressBytes - 1, 2},
+		{2, sandboxes.EgressBytes, 2},
+		{2, sandboxes.EgressBytes + 1, 1},
+		{300, 300 * 1024, 256},
+		{3, 3 * (sandboxes.EgressBytes + 1), 0}, // none has room
+	} {
+		for _, at := range []int{1, c.entries} { // at once
+			box := b.box(t, farm.SandboxReady)
+			before := b.memory(t).Unfinished
+			all := egressEntries(0, c.entries)
+			fill(all, c.bytes)
+			for some := range slices.Chunk(all, at) {
+				_, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: some})
+				testbed.Must(t, err)
+			}
+			kept, _, err := b.Egress(t.Context(), box, "", c.entries)
+			testbed.Must(t, err)
+			want := 0
+			for i := range kept {
+				kept[i].ID = ""
+			}
+			for _, e := range all[c.entries-c.kept:] {
+				text, err := json.Marshal(e)
+				testbed.Must(t, err)
+				want += len(text) + 64
+			}
+			testbed.Require(t, len(kept) == c.kept, "of %d entries with %d bytes %d are kept, want %d", c.entries, c.bytes, len(kept), c.kept)
+			testbed.Check(t, cmp.Equal(all[c.entries-c.kept:], kept, cmpopts.EquateEmpty()), "of %d entries not the newest are kept", c.entries)
+			testbed.Diff(t, fmt.Sprintf("what %d of %d entries count", c.kept, c.entries), int64(want), b.memory(t).Unfinished-before)
+		}
+	}
+}
+
 // The log counts what its entries hold: code chooses hosts and methods, and its caller the names of secrets. What the log no longer keeps is
 // given back.
 func egressLogIsCounted(t *testing.T, factory Factory) {
-	const limit, long = 10, 100_000
+	const limit, long = 10, 20_000
 	b := setup(t, factory, func(l *farm.Limits) { l.MaxEgressEntries = limit })
 	box := b.box(t, farm.SandboxReady)
 	add := func(from, to, bytes int) int64 {
@@ -123,11 +175,12 @@ func egressPagesAreBoundedInBytes(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	all := egressEntries(0, entries)
-	for i := range all {
+	for i := range all { // as an earlier release wrote it: now a log is shorter than a page
 		all[i].Secrets = []string{strings.Repeat("N", long)}
+		text, err := json.Marshal(all[i])
+		testbed.Must(t, err)
+		testbed.Must(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: b.egressKey(box), Values: []any{"e", text}}).Err())
 	}
-	_, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: all})
-	testbed.Must(t, err)
 	after, read := "", 0
 	for more := true; more; {
 		var page []farm.EgressEntry

@@ -116,6 +116,7 @@ func Run(t *testing.T, factory Factory) {
 		"AuditIsBounded":                  auditIsBounded,
 		"EgressLogIsRead":                 egressLogIsRead,
 		"EgressLogIsBounded":              egressLogIsBounded,
+		"EgressLogIsBoundedInBytes":       egressLogIsBoundedInBytes,
 		"EgressLogIsCounted":              egressLogIsCounted,
 		"EgressPagesAreBoundedInBytes":    egressPagesAreBoundedInBytes,
 		"EgressLogEndsWithItsSandbox":     egressLogEndsWithItsSandbox,
