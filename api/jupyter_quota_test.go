@@ -122,7 +122,8 @@ func TestJupyterCellsOfARevokedKeyDoNotRun(t *testing.T) {
 	made := b.newKey(wire.KeyRequest{Tenant: "acme"}, otherKey)
 	k, _, quotas := b.withRate(600)
 	watcher, same := b.frontend(k.ID, "?session_id=watcher&token="+key), b.frontend(k.ID, "?session_id=other&token="+key)
-	watcher.next = 5000 // its messages have ids of their own
+	watcher.next, same.next = 5000, 6000                                    // their messages have ids of their own
+	same.until(same.send("shell", "kernel_info_request", map[string]any{})) // it has joined: the session is that of the key that joins last
 	f := b.frontend(k.ID, "?session_id=other&token="+made.Secret)
 	if _, err := b.store.AdmitMore(t.Context(), "acme", 600, quotas); farm.CodeOf(err) != farm.CodeExhausted {
 		t.Fatal(err) // the connections took three
