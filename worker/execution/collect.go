@@ -27,7 +27,7 @@ const (
 	maxMetadataDepth = 32
 	// maxRichEvents bounds the events of displayed values: a value may be updated any number of times, and each update is an event.
 	maxRichEvents   = 16 << 20
-	richEventExtra  = 256 // bytes that an event takes beside its data
+	eventExtra      = 256 // bytes that an event takes beside its text or data
 	maxTraceText    = 256 << 10
 	eventChunkBytes = 64 << 10  // of one event of a stream
 	publishBytes    = 256 << 10 // of events that are sent at once, without waiting for more
@@ -72,7 +72,11 @@ type collector struct {
 	replaced []string            // keys of large values that the last frame replaced
 	events   []farm.Event        // to be sent
 	tried    int                 // how many of them were sent without an answer; they may be stored, so they never change
-	bytes    int                 // text in events
+	bytes    int                 // of events, as size counts them
+	numbered struct {            // the last event that was queued
+		seq uint64 // its frame
+		n   int    // its number in it, from 1
+	}
 }
 
 func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, published uint64, room room) *collector {
@@ -210,7 +214,7 @@ func (c *collector) emitText(s *sink, text string) {
 	if n := len(c.events); !apart && n > c.tried && c.events[n-1].Name == s.name && len(c.events[n-1].Text)+len(text) <= eventChunkBytes {
 		if c.seq > c.published {
 			c.events[n-1].Text += text
-			c.events[n-1].ID = fmt.Sprintf("%d-1", c.seq)
+			c.events[n-1].ID = c.nextID()
 			c.bytes += len(text)
 		}
 		return
@@ -223,13 +227,18 @@ func (c *collector) emit(e farm.Event) {
 	if c.seq <= c.published || c.quiet {
 		return
 	}
-	n := 1
-	for i := len(c.events) - 1; i >= 0 && strings.HasPrefix(c.events[i].ID, fmt.Sprintf("%d-", c.seq)); i-- {
-		n++
-	}
-	e.ID = fmt.Sprintf("%d-%d", c.seq, n)
+	e.ID = c.nextID()
 	c.events = append(c.events, e)
 	c.bytes += size(e)
+}
+
+// nextID is the id of the frame's next event.
+func (c *collector) nextID() string {
+	if c.numbered.seq != c.seq {
+		c.numbered.seq, c.numbered.n = c.seq, 0
+	}
+	c.numbered.n++
+	return fmt.Sprintf("%d-%d", c.seq, c.numbered.n)
 }
 
 // unsend puts events back that could not be sent. Redis may have stored them all the same: sent again under the same ids, they are skipped.
@@ -241,9 +250,9 @@ func (c *collector) unsend(events []farm.Event) {
 	}
 }
 
-// size is how many bytes of text and data an event has.
+// size is how many bytes an event takes: its text or data, and eventExtra.
 func size(e farm.Event) int {
-	n := len(e.Text)
+	n := eventExtra + len(e.Text)
 	if e.Display != nil {
 		n += len(e.Display.Data) + len(e.Display.Metadata)
 	}

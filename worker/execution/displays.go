@@ -51,8 +51,8 @@ func (c *collector) display(payload []byte) error {
 	}
 	at, first := c.removeRich(number), len(c.events)
 	defer func() { joinTypes(c.events[first:]) }()
-	for _, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
-		if len(c.rich) == maxRichResults {
+	for i, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
+		if i == maxRichResults || len(c.rich) == maxRichResults { // an update of a cleared value adds nothing to rich
 			c.note("More than %d results were displayed; the rest was left out.", maxRichResults)
 			return nil
 		}
@@ -240,7 +240,7 @@ func (c *collector) canSend(bytes int) bool {
 	if c.richFull {
 		return false
 	}
-	if c.richSent += bytes + richEventExtra; c.richSent <= maxRichEvents {
+	if c.richSent += bytes + eventExtra; c.richSent <= maxRichEvents {
 		return true
 	}
 	c.richFull = true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -354,7 +355,7 @@ func size0(e farm.Event) int {
 // Clears count like displayed values, so code that only clears does not fill the store with events.
 func TestEventsOfClearsStopAtTheirCap(t *testing.T) {
 	t.Parallel()
-	const limit = maxRichEvents / richEventExtra
+	const limit = maxRichEvents / eventExtra
 	c := collectorOf(code(), 0)
 	clears, notices := 0, 0
 	for seq := uint64(1); seq <= limit+100; seq++ {
@@ -421,5 +422,56 @@ func TestMetadataOfDisplaysIsChecked(t *testing.T) {
 		}
 		_, err := json.Marshal(c.rich)
 		testbed.Check(t, err == nil, "%.60s: %v", raw, err)
+	}
+}
+
+// An update of a cleared value adds nothing to the result, so that the bound on the result's values does not end its frame: 65,000 types held a
+// core for minutes.
+func TestTypesOfOneFrameAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, types := range []int{maxRichResults - 1, maxRichResults, maxRichResults + 1, 65_000} {
+		c := collectorOf(code(), 0)
+		testbed.Must(t, c.add(display(1, map[string]string{"text/plain": "1"})))
+		testbed.Must(t, c.add(cleared(2, false)))
+		c.take()
+		d := agent.Display{Number: 1, Update: true, Data: map[string]string{}}
+		for i := range types {
+			d.Data[fmt.Sprintf("text/%d", i)] = ""
+		}
+		testbed.Must(t, c.add(frame(3, agent.FrameDisplay, d)))
+		events := c.take()
+		testbed.Check(t, len(events) == min(types, maxRichResults) && len(c.rich) == 0, "%d types: %d events, %d values in the result", types, len(events), len(c.rich))
+		for i, e := range events {
+			testbed.Check(t, e.ID == fmt.Sprintf("3-%d", i+1) && e.Display.More == (i < len(events)-1), "%d types: event %d is %s, more: %v", types, i, e.ID, e.Display.More)
+		}
+		noted := len(c.notes) > 0
+		testbed.Check(t, noted == (types > maxRichResults), "%d types: notes %q", types, c.notes)
+	}
+}
+
+// Events without data take memory, too; those that go with the commit are bounded by their text.
+func TestEmptyEventsCount(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	seq := uint64(0)
+	for c.bytes < publishBytes {
+		seq++
+		f := errput("x")
+		if seq%2 == 0 {
+			f = out(0, "x")
+		}
+		f.Seq = seq
+		testbed.Must(t, c.add(f))
+	}
+	testbed.Check(t, len(c.events) == publishBytes/(eventExtra+1)+1, "%d events of a byte are sent at once", len(c.events))
+	for bytes, want := range map[int]bool{store.EndEventBytes - 1: true, store.EndEventBytes: true, store.EndEventBytes + 1: false} {
+		c := collectorOf(code(), 0)
+		c.outcome = &agent.Outcome{}
+		testbed.Must(t, c.add(out(1, strings.Repeat("x", bytes-1))))
+		f := errput("x")
+		f.Seq = 2
+		testbed.Must(t, c.add(f))
+		e := &execution{job: &farm.Job{Attempt: 1}, sandbox: &farm.Sandbox{}, collect: c}
+		testbed.Check(t, e.endsSoon() == want, "%d bytes go with the commit: %v", bytes, e.endsSoon())
 	}
 }

@@ -86,7 +86,7 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 // are few and the first of the job.
 func (e *execution) endsSoon() bool {
 	return !e.sent && e.job.Attempt == 1 && len(e.installs) == 0 && !e.sandbox.OneShot && len(e.collect.outcome.Files) == 0 &&
-		e.collect.bytes <= store.EndEventBytes && len(e.collect.events) <= maxEndEvents
+		e.collect.bytes-eventExtra*len(e.collect.events) <= store.EndEventBytes && len(e.collect.events) <= maxEndEvents
 }
 
 // follow attaches to an execution until it has ended.
