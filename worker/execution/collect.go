@@ -73,6 +73,7 @@ type collector struct {
 	events   []farm.Event        // to be sent
 	tried    int                 // how many of them were sent without an answer; they may be stored, so they never change
 	bytes    int                 // of events, as size counts them
+	waiting  int64               // of bytes, what is charged since it cannot be sent
 	numbered struct {            // the last event that was queued
 		seq uint64 // its frame
 		n   int    // its number in it, from 1
@@ -93,7 +94,7 @@ func (c *collector) close() {
 		return
 	}
 	c.inMemory.hold.Release()
-	c.inMemory = kept{}
+	c.inMemory, c.waiting = kept{}, 0
 	for _, o := range c.outputs {
 		for _, s := range o.both() {
 			s.unsent.close()
@@ -257,6 +258,42 @@ func size(e farm.Event) int {
 		n += len(e.Display.Data) + len(e.Display.Metadata)
 	}
 	return n
+}
+
+// chargeEvents charges the events that wait to be sent, beyond publishBytes, and gives back what was charged for others. It reports false, and has
+// done nothing, where there is no room for more.
+func (c *collector) chargeEvents() bool {
+	want := int64(max(c.bytes-publishBytes, 0))
+	if want > c.waiting && !c.charge(want-c.waiting) {
+		return false
+	}
+	if want < c.waiting {
+		c.giveBack(c.waiting - want)
+	}
+	c.waiting = want
+	return true
+}
+
+const eventsDropped = "The object store did not answer, and the worker had no memory for more output that waited for it, so some is missing in the events here: the result has it."
+
+// holdEvents charges events that the object store does not take now. Where there is no room those of output are dropped, and one says so.
+func (c *collector) holdEvents() {
+	if c.chargeEvents() {
+		return
+	}
+	events, said := c.take(), false
+	for _, e := range events {
+		if e.Name == farm.EventProgress {
+			said = e.Progress.Message == eventsDropped
+			c.events = append(c.events, e)
+			c.bytes += size(e)
+		}
+	}
+	c.note(eventsDropped)
+	if !said {
+		c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{Message: eventsDropped}})
+	}
+	c.chargeEvents()
 }
 
 // take returns the queued events and empties the queue.

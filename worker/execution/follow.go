@@ -296,6 +296,7 @@ func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f age
 	case f.Type == agent.FrameFinal:
 		return true, nil
 	case e.late:
+		e.collect.holdEvents()
 		return false, nil
 	case due:
 		return false, x.orLater(ctx, e, x.acknowledge(ctx, e, c, e.job.ID))
@@ -326,13 +327,14 @@ func (x *Runner) turn(ctx context.Context, e *execution, n int) (end func()) {
 }
 
 // orLater lets an execution continue although the object store did not take its output: pump tries again. The agent keeps all frames until
-// then, and its log holds the code back when it is full, so this takes no more memory than that log.
+// then, and its log holds the code back when it is full. What waits here is charged.
 func (x *Runner) orLater(ctx context.Context, e *execution, err error) error {
 	if !errors.Is(err, blob.ErrNoAnswer) || ctx.Err() != nil {
 		return err
 	}
 	x.log.WarnContext(ctx, "the object store does not take the output of a job; it is tried again", "job_id", e.job.ID, "error", err)
 	e.late = true
+	e.collect.holdEvents()
 	return nil
 }
 
@@ -360,6 +362,7 @@ func (x *Runner) publishLast(ctx context.Context, e *execution) error {
 	}
 	x.log.WarnContext(ctx, "the last events of a job were not stored", "job_id", e.job.ID, "error", err)
 	e.collect.take()
+	e.collect.chargeEvents()
 	e.collect.note("The object store failed, so the last events of the job are missing. The result has its output.")
 	return nil
 }
@@ -403,15 +406,14 @@ func (x *Runner) publish(ctx context.Context, e *execution) error {
 	e.sent = true
 	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), e.job.Attempt, events) })
 	if farm.CodeOf(err) == farm.CodeExhausted {
-		if !e.collect.stopEvents(events) {
-			return nil
+		if e.collect.stopEvents(events) {
+			return x.publish(ctx, e)
 		}
-		return x.publish(ctx, e)
-	}
-	if err != nil {
+	} else if err != nil {
 		e.collect.unsend(events)
 		return fmt.Errorf("send events: %w", err)
 	}
+	e.collect.chargeEvents()
 	return nil
 }
 

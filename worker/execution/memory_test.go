@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -341,4 +342,93 @@ func TestTurnEndsWithAPanic(t *testing.T) {
 	default:
 		t.Error("the turn is lost")
 	}
+}
+
+// An execution whose events the object store does not take: frames of updates of a cleared value, which are in events only.
+func heldEvents(t *testing.T, memory *budget.Budget) (x *Runner, e *execution, update func(bytes int)) {
+	t.Helper()
+	b := setup(t)
+	b.Register("w1")
+	x, _ = b.runner()
+	box := b.Ready()
+	job := b.Accept(farm.KindExecute, box.ID, code(), nil)
+	claim := b.Claim(job, "w1")
+	e = &execution{
+		job: claim.Job, request: claim.Request, sandbox: claim.Sandbox, staged: &staging{},
+		collect: newCollector(claim.Job, claim.Request, x.cfg.Limits, 0, room{memory: memory}),
+	}
+	t.Cleanup(e.collect.close)
+	take := func(d agent.Display) {
+		_, err := x.take(t.Context(), e, nil, frame(e.collect.seq+1, agent.FrameDisplay, d))
+		testbed.Must(t, err)
+	}
+	take(agent.Display{Number: 1, Data: map[string]string{"text/plain": "1"}})
+	take(agent.Display{Clear: agent.ClearNow})
+	testbed.Must(t, x.publish(t.Context(), e))
+	testbed.Must(t, x.orLater(t.Context(), e, blob.ErrNoAnswer))
+	testbed.Require(t, e.late && len(e.collect.events) == 0, "late: %v, %d events wait", e.late, len(e.collect.events))
+	return x, e, func(bytes int) {
+		take(agent.Display{Number: 1, Update: true, Data: map[string]string{"text/plain": strings.Repeat("x", bytes-eventExtra)}})
+	}
+}
+
+// Events of an execution piled up while the object store was away, charged to no budget.
+func TestEventsThatWaitForTheObjectStoreAreCharged(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(64 << 20)
+	x, e, update := heldEvents(t, memory)
+	c := e.collect
+	update(publishBytes - 1 - eventExtra)
+	testbed.Check(t, c.bytes == publishBytes-1-eventExtra && c.waiting == 0, "of %d bytes %d are charged", c.bytes, c.waiting)
+	update(eventExtra + 1)
+	testbed.Check(t, c.bytes == publishBytes && c.waiting == 0, "of %d bytes %d are charged", c.bytes, c.waiting)
+	update(eventExtra)
+	testbed.Check(t, c.waiting == eventExtra, "of %d bytes %d are charged", c.bytes, c.waiting)
+	for range 10 {
+		update(200 << 10)
+	}
+	const want = eventExtra + 10*200<<10
+	testbed.Check(t, c.waiting == want && c.inMemory.bytes == want && c.inMemory.hold.Bytes() >= want-freeKept, "of %d bytes %d are charged", c.bytes, c.inMemory.hold.Bytes())
+	testbed.Must(t, x.publish(t.Context(), e))
+	testbed.Check(t, c.waiting == 0 && c.inMemory.bytes == 0 && len(c.events) == 0, "after they were sent %d bytes are charged", c.inMemory.bytes)
+	empty(t, memory)
+	last, err := x.store.LastEvent(t.Context(), e.job.Ref())
+	testbed.Check(t, err == nil && last == fmt.Sprintf("%d-1", c.seq), "the last event is %s, %v", last, err)
+}
+
+// Where there is no memory for them, they are dropped once they are longer than is sent at once, and the caller is told. Later ones are sent.
+func TestEventsThatHaveNoRoomAreDropped(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(64 << 20)
+	x, e, update := heldEvents(t, memory)
+	c := e.collect
+	var holds []*budget.Hold
+	for {
+		hold, ok := memory.TryAcquire(e.job.Tenant, 1<<20)
+		if !ok {
+			break
+		}
+		holds = append(holds, hold)
+	}
+	dropped := 0
+	for range 50 {
+		before := len(c.events)
+		update(100 << 10)
+		testbed.Check(t, c.bytes <= publishBytes+freeKept, "%d bytes wait", c.bytes)
+		if len(c.events) <= before {
+			dropped++
+			testbed.Check(t, len(c.events) == 1 && c.events[0].Progress != nil && c.events[0].Progress.Message == eventsDropped, "%d events are left", len(c.events))
+		}
+	}
+	testbed.Check(t, dropped > 10 && len(c.notes) == 1 && c.notes[0] == eventsDropped, "events were dropped %d times, notes %q", dropped, c.notes)
+	for _, hold := range holds {
+		hold.Release()
+	}
+	waiting := len(c.events)
+	update(100 << 10)
+	testbed.Must(t, x.publish(t.Context(), e))
+	testbed.Check(t, waiting > 0 && len(c.events) == 0, "of %d events %d are left", waiting+1, len(c.events))
+	empty(t, memory)
+	last, err := x.store.LastEvent(t.Context(), e.job.Ref())
+	testbed.Check(t, err == nil && last == fmt.Sprintf("%d-1", c.seq), "the last event is %s, %v", last, err)
 }

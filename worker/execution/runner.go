@@ -30,6 +30,7 @@
 //     become artifacts;
 //   - spool.go keeps what waits for its upload in the staging memory, then in a file; what fits into neither is cut, with a note. The result
 //     and its list of artifacts are charged to the memory budget until they are stored (task.go);
+//   - collect.go charges events that wait for an object store that is away to the staging memory; without room they are dropped, with a note;
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
 //     ackBytes until a snapshot is stored);
 //   - follow.go handles long output for some executions at once only, with fair shares for tenants (turn).
