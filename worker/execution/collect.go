@@ -74,7 +74,7 @@ type collector struct {
 	tried    int                 // how many of them were sent without an answer; they may be stored, so they never change
 	bytes    int                 // of events, as size counts them
 	waiting  int64               // of bytes, what is charged since it cannot be sent
-	numbered struct {            // the last event that was queued
+	numbered struct {            // the last event that was queued; a takeover sends none of its frame
 		seq uint64 // its frame
 		n   int    // its number in it, from 1
 	}

@@ -349,7 +349,7 @@ func size0(e farm.Event) int {
 	if e.Name == farm.EventProgress {
 		return 0
 	}
-	return size(e)
+	return size(e) - eventExtra
 }
 
 // Clears count like displayed values, so code that only clears does not fill the store with events.
