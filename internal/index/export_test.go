@@ -6,10 +6,14 @@ import (
 	"io"
 	"net/url"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // The limits of a page.
 const (
+	PageFree  = pageFree
+	PageStep  = pageStep
 	ValueMax  = valueMax
 	ValuesMax = valuesMax
 	FilesMax  = filesMax
@@ -69,12 +73,29 @@ func (x *Index) Wake() {
 // Spooled returns how many bytes are in spool files.
 func (x *Index) Spooled() int64 { return x.spooled.Load() }
 
-// Capped reads a page of some bytes and reports whether it waited for a slot for large pages.
-func Capped(r io.Reader) (n int64, grown bool, err error) {
-	c := &capped{r: r, grow: func() error { return nil }}
+// Capped reads a page and returns how many bytes of it were read, and how many were charged at its end. charge may refuse them.
+func Capped(r io.Reader, charge func(bytes int64) error) (n, charged int64, err error) {
+	c := &capped{r: r, charge: charge}
 	n, err = io.Copy(io.Discard, c)
-	return n, c.grown, err
+	return n, c.charged, err
 }
+
+// Users returns how many users all pages in memory have, and how many pages have a place beyond the budget.
+func (x *Index) Users() (users, beyond int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for e := x.pages.order.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*entry[*page]).value.charge
+		users += c.users
+		if c.place != nil {
+			beyond++
+		}
+	}
+	return users, beyond
+}
+
+// Memory returns the memory budget.
+func (x *Index) Memory() *budget.Budget { return x.cfg.Memory }
 
 // Works returns how many downloads and pages wait, run or linger.
 func (x *Index) Works() int {

@@ -36,15 +36,16 @@ import (
 )
 
 const (
-	pagesMemory  = 32 << 20 // pages in memory, in bytes
-	absentKept   = 4096     // projects that upstream does not have
-	knownKept    = 1 << 16  // files known to be in the cache
-	pagesAtOnce  = 32       // pages that are read from upstream at once, and as many from the cache
-	largeAtOnce  = 4        // of them, pages over pageLarge: each may need four times its size in memory, and half a KiB a file
-	filesAtOnce  = 64       // files that are read from upstream at once
-	storesAtOnce = 64       // files that are being put into the cache after their download, and marks of use
-	keptLeast    = 64 << 10 // what a page that is being put there counts as at least, of pagesMemory for all of them
-	partsAtOnce  = 32       // ranges from the middle of files, for callers that cannot wait for the download
+	pagesMemory  = 32 << 20  // pages in memory, in bytes
+	absentKept   = 4096      // projects that upstream does not have
+	knownKept    = 1 << 16   // files known to be in the cache
+	pagesAtOnce  = 32        // pages that are read from upstream at once, and as many from the cache
+	beyondAtOnce = 4         // pages in memory that the budget has no room for: each may need four times its size, and half a KiB a file
+	filesAtOnce  = 64        // files that are read from upstream at once
+	storesAtOnce = 64        // files that are being put into the cache after their download, and marks of use
+	keptLeast    = 64 << 10  // what a page that is being put there counts as at least, of pagesMemory for all of them
+	partsAtOnce  = 32        // ranges from the middle of files, for callers that cannot wait for the download
+	ownMemory    = 128 << 20 // the memory budget of an index that is given none
 	absentFor    = time.Minute
 	closeTimeout = 10 * time.Second // for downloaded files that are being put into the cache
 )
@@ -70,7 +71,7 @@ type Index struct {
 	refused    *lru[refusal]
 	lookups    calls          // pages in the cache: a slow upstream does not hold these up
 	refreshes  calls          // pages upstream
-	bigSlots   *budget.Places // pages over pageLarge, wherever from
+	beyond     *budget.Places // pages that the memory budget has no room for
 	fileSlots  *budget.Places
 	slotless   atomic.Int64 // readers whose download waits for one of fileSlots
 	storeSlots *budget.Places
@@ -89,7 +90,6 @@ type Index struct {
 	flights  map[string]*flight
 	retained []*retained
 	spare    map[*flight]struct{} // in the cache, with spool files that are still read: the readers can continue in the cache
-	sharing  map[*page]*shared    // large pages that are being sent
 	grown    int64                // bytes put into the cache since the last trim
 	closed   bool
 	running  map[*context.CancelCauseFunc]struct{}
@@ -108,9 +108,9 @@ func New(cfg Config) (*Index, error) {
 		cfg: cfg, log: cfg.Logger,
 		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), staleUntil: newLRU[time.Time](absentKept),
 		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
-		keeping: make(chan struct{}, 1), keepRoom: semaphore.NewWeighted(pagesMemory), lookups: newCalls(), refreshes: newCalls(), bigSlots: budget.NewPlaces(largeAtOnce),
+		keeping: make(chan struct{}, 1), keepRoom: semaphore.NewWeighted(pagesMemory), lookups: newCalls(), refreshes: newCalls(), beyond: budget.NewPlaces(beyondAtOnce),
 		fileSlots: budget.NewPlaces(filesAtOnce), storeSlots: budget.NewPlaces(storesAtOnce),
-		partSlots: budget.NewPlaces(partsAtOnce), lingerSlots: budget.NewPlaces(lingerAtOnce), rates: newLRU[*rate.Limiter](ratesKept), sharing: map[*page]*shared{},
+		partSlots: budget.NewPlaces(partsAtOnce), lingerSlots: budget.NewPlaces(lingerAtOnce), rates: newLRU[*rate.Limiter](ratesKept),
 		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
 	x.spoolMax = cfg.spoolBytes()
@@ -202,7 +202,7 @@ type Config struct {
 	Client *http.Client     `toml:"-"` // nil: one with the host's trust store and proxy settings
 	Logger *slog.Logger     `toml:"-"` // nil: nothing is logged
 	Now    func() time.Time `toml:"-"` // nil: time.Now
-	Memory *budget.Budget   `toml:"-"` // for large pages that are being sent, and for windows; nil: without limit
+	Memory *budget.Budget   `toml:"-"` // for pages that are read and sent, and for windows; nil: one of its own
 	Dir    string           `toml:"-"` // of files during their download; empty: os.TempDir
 }
 
@@ -220,6 +220,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Memory == nil {
+		c.Memory = budget.New(ownMemory)
 	}
 	return c
 }

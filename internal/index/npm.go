@@ -56,7 +56,7 @@ func (x *Index) serveNpm(w http.ResponseWriter, r *http.Request, parts []string)
 	}
 }
 
-// packument returns a package's document.
+// packument returns a package's document, which the caller must drop.
 func (x *Index) packument(ctx context.Context, name string, short bool) (*page, error) {
 	form, accept := "full", "application/json"
 	if short {
@@ -86,6 +86,7 @@ func (x *Index) tarball(ctx context.Context, name, filename string) (wanted, err
 	if err != nil {
 		return wanted{}, err
 	}
+	defer x.drop(p)
 	f := p.find(filename)
 	if f == nil {
 		return wanted{}, farm.NotFoundf("The %s lists no file %s of package %s.", x.npm.name, filename, name)
@@ -114,12 +115,8 @@ func (x *Index) servePackument(w http.ResponseWriter, r *http.Request, name stri
 		x.fail(w, r, err)
 		return
 	}
-	done, err := x.serving(r.Context(), w, p)
-	if err != nil {
-		x.fail(w, r, err)
-		return
-	}
-	defer done()
+	defer x.drop(p)
+	defer limited(w)()
 	address := []byte("http://" + r.Host + "/npm")
 	size := len(p.doc) + bytes.Count(p.doc, []byte{0})*(len(address)-1)
 	h := w.Header()

@@ -20,8 +20,14 @@ import (
 // pageMax is the largest page that is read, unpacked: the largest of the public indexes have 10 to 40 MiB.
 const pageMax = 64 << 20
 
-// pageLarge is the size above which only a few pages are read at once.
-const pageLarge = 8 << 20
+const (
+	// pageFree is the size up to which pages are not charged to the memory budget, neither what is read of one nor what is kept; most are smaller.
+	pageFree = 256 << 10
+	// pageStep is how much more of a page is charged at once.
+	pageStep = 512 << 10
+	// pageWeight is how often the bytes of a page are in memory while it is read: as they came, decoded, and as they are served.
+	pageWeight = 4
+)
 
 // filesMax is how many files a page may list; the largest of PyPI has some ten thousand.
 const filesMax = 1 << 18
@@ -62,7 +68,8 @@ type page struct {
 	body []byte // PyPI: the page as JSON
 	sum  string // of doc or body, for validators
 
-	links int // bytes of addresses, while it is read
+	links  int     // bytes of addresses, while it is read
+	charge *charge // shared with its copies
 }
 
 // link counts an address.
@@ -110,9 +117,9 @@ func (p *page) encode() ([]byte, error) {
 	return slices.Concat(head, []byte("\n"), p.doc), nil
 }
 
-// decode reads what encode wrote.
-func decode(r io.Reader) (*page, error) {
-	buffered := bufio.NewReader(io.LimitReader(r, 4*pageMax))
+// decode reads what encode wrote: size bytes.
+func decode(r io.Reader, size int64) (*page, error) {
+	buffered := bufio.NewReader(io.LimitReader(r, min(size, 4*pageMax)))
 	head, err := buffered.ReadBytes('\n')
 	if err != nil {
 		return nil, fmt.Errorf("read page: %w", err)
@@ -130,26 +137,26 @@ func decode(r io.Reader) (*page, error) {
 	return p, nil
 }
 
-// capped reads up to pageMax bytes and fails at more. At pageLarge it waits for a slot for large pages.
+// capped reads up to pageMax bytes and fails at more. What is beyond pageFree is charged before it is read, but for one byte.
 type capped struct {
-	r     io.Reader
-	read  int64
-	grow  func() error
-	grown bool
+	r       io.Reader
+	read    int64
+	charge  func(bytes int64) error // of the page so far
+	charged int64
 }
 
-// Read reads one byte more than allowed, to detect the end of a page of exactly pageMax bytes.
+// Read reads one byte more than allowed or charged, to detect the end of a page of exactly so many bytes.
 func (c *capped) Read(p []byte) (int, error) {
 	if c.read > pageMax {
 		return 0, errPageSize
 	}
-	if c.read > pageLarge && !c.grown {
-		if err := c.grow(); err != nil {
-			return 0, fmt.Errorf("wait for room: %w", err)
+	if c.read > max(pageFree, c.charged) {
+		if err := c.charge(c.read + pageStep); err != nil {
+			return 0, err
 		}
-		c.grown = true
+		c.charged = c.read + pageStep
 	}
-	n, err := c.r.Read(p[:min(int64(len(p)), pageMax+1-c.read)])
+	n, err := c.r.Read(p[:min(int64(len(p)), pageMax+1-c.read, max(pageFree, c.charged)+1-c.read)])
 	if c.read += int64(n); c.read > pageMax {
 		return n, errPageSize
 	}

@@ -32,30 +32,26 @@ type source struct {
 	finish func(*page) error // fills the fields that are not in the cache
 }
 
-// page returns a project's page: from memory, the cache or upstream; an old one if upstream does not respond.
+// page returns a project's page: from memory, the cache or upstream; an old one if upstream does not respond. The caller must drop it.
 func (x *Index) page(ctx context.Context, s source) (*page, error) {
 	if until, ok := x.absent.get(s.key); ok && x.cfg.Now().Before(until) {
 		return nil, farm.NotFoundf("The %s has no %s.", s.from.name, s.what)
 	}
-	old, ok := x.pages.get(s.key)
-	if ok && x.fresh(old) {
+	old, err := x.recall(ctx, s.key)
+	if old == nil && err == nil {
+		old, err = x.lookup(ctx, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if old == nil {
+		return x.refresh(ctx, s, nil)
+	}
+	if until, ok := x.staleUntil.get(s.key); x.fresh(old) || ok && x.cfg.Now().Before(until) {
 		x.count.hits.Add(1)
 		return old, nil
 	}
-	if !ok {
-		var err error
-		if old, err = x.lookup(ctx, s); err != nil {
-			return nil, err
-		}
-		if old != nil && x.fresh(old) {
-			x.count.hits.Add(1)
-			return old, nil
-		}
-	}
-	if until, ok := x.staleUntil.get(s.key); old != nil && ok && x.cfg.Now().Before(until) {
-		x.count.hits.Add(1)
-		return old, nil
-	}
+	defer x.drop(old)
 	return x.refresh(ctx, s, old)
 }
 
@@ -64,41 +60,63 @@ func (x *Index) fresh(p *page) bool {
 	return age >= 0 && age < x.cfg.PageAge
 }
 
-// lookup reads a page from the cache; nil if there is none.
+// recall returns a page from memory, which the caller must drop; nil if it is not there. While it waits for a place it holds no page.
+func (x *Index) recall(ctx context.Context, key string) (*page, error) {
+	p, ok := x.pages.get(key)
+	if !ok || x.enter(p, nil) {
+		return p, nil
+	}
+	place, err := x.placeBeyond(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok = x.pages.get(key); !ok {
+		place.Leave()
+		return nil, nil
+	}
+	x.enter(p, place)
+	return p, nil
+}
+
+// lookup reads a page from the cache, which the caller must drop; nil if there is none.
 func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 	if !x.cache.use() {
 		return nil, nil
 	}
-	return x.once(ctx, x.lookups, s.key, func(ctx context.Context) (*page, error) {
-		if p, ok := x.pages.get(s.key); ok {
-			return p, nil
+	return x.once(ctx, x.lookups, s.key, nil, func(ctx context.Context, _ *page) (*page, error) {
+		if p, err := x.recall(ctx, s.key); p != nil || err != nil {
+			return p, err
 		}
 		r, size, ok := x.cache.get(ctx, s.key, 0, 0)
 		if !ok {
 			return nil, nil
 		}
 		defer r.Close()
-		if size > pageLarge {
-			place, err := acquire(ctx, x.bigSlots)
-			if err != nil {
-				return nil, s.from.unreachable(err, err)
+		c := x.newCharge()
+		if size > pageFree {
+			if err := x.need(ctx, c, size*pageWeight); err != nil {
+				return nil, err
 			}
-			defer place.Leave()
 		}
-		p, err := decode(r)
+		p, err := decode(r, size)
 		if err == nil {
 			err = s.finish(p)
 		}
 		if err != nil {
+			x.discharge(c)
 			x.cache.failed(ctx, "read page", err)
 			return nil, nil
+		}
+		if err := x.settlePage(ctx, p, c); err != nil {
+			return nil, err
 		}
 		x.pages.put(s.key, p, p.cost())
 		return p, nil
 	})
 }
 
-// refresh asks upstream. If there is an old page it waits only for staleWait; the response then serves later requests.
+// refresh asks upstream. If there is an old page it waits only for staleWait; the response then serves later requests. The caller must drop what
+// it returns, and the old page.
 func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error) {
 	waitCtx, cancel := ctx, func() {}
 	if old != nil {
@@ -107,10 +125,12 @@ func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error)
 	}
 	defer cancel()
 	led := false
-	p, err := x.once(waitCtx, x.refreshes, s.key, func(ctx context.Context) (*page, error) {
+	p, err := x.once(waitCtx, x.refreshes, s.key, old, func(ctx context.Context, old *page) (*page, error) {
 		led = true
 		if p, ok := x.pages.get(s.key); ok && x.fresh(p) {
-			return p, nil
+			if p, err := x.recall(ctx, s.key); p != nil || err != nil {
+				return p, err
+			}
 		}
 		return x.fetchPage(ctx, s, old)
 	})
@@ -125,6 +145,7 @@ func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error)
 	}
 	x.staleUntil.put(s.key, x.cfg.Now().Add(staleFor), 1)
 	x.warn(ctx, "package index does not respond; serving an old page", "page", s.key, "age", x.cfg.Now().Sub(old.Fetched), "error", err)
+	x.enter(old, nil) // the caller uses it, so there is room
 	return old, nil
 }
 
@@ -204,29 +225,34 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 	if resp.StatusCode == http.StatusNotModified && old != nil {
 		p := *old
 		p.Fetched = now
+		x.enter(&p, nil) // the call uses the old page, so there is room
 		return &p, nil
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, s.from.refused(resp.StatusCode)
 	}
-	var place *budget.Place
-	body := &capped{r: resp.Body, grow: func() (err error) {
-		place, err = acquire(ctx, x.bigSlots)
-		return err
-	}}
-	defer func() {
-		if place != nil {
-			place.Leave()
+	c := x.newCharge()
+	var crowded error
+	p, err := s.parse(&capped{r: resp.Body, charge: func(bytes int64) error {
+		if crowded == nil { // a parser may read on after an error
+			crowded = x.need(ctx, c, bytes*pageWeight)
 		}
-	}()
-	p, err := s.parse(body, resp.Header.Get("Content-Type"), resp.Request.URL)
+		return crowded
+	}}, resp.Header.Get("Content-Type"), resp.Request.URL)
+	if crowded != nil {
+		return nil, crowded
+	}
 	if err == nil {
 		p.ETag, p.Modified, p.Fetched = validator(resp, "ETag"), validator(resp, "Last-Modified"), now
 		p.arrange()
 		err = s.finish(p)
 	}
 	if err != nil {
+		x.discharge(c)
 		return nil, s.from.broken(fmt.Errorf("read page: %w", err), "a page of %s that cannot be read", s.what)
+	}
+	if err := x.settlePage(ctx, p, c); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -237,4 +263,125 @@ func validator(resp *http.Response, name string) string {
 		return value
 	}
 	return ""
+}
+
+// account is whom the process's budget counts what the index holds for: packages are the same for all tenants. It gets at most half.
+const account = "packages"
+
+// charge is what the memory budget counts for a page over pageFree, from before it is read until its last user drops it. A page that the budget has no
+// room for has one of the few places beyond it instead. Who waits for such a place keeps what has been charged, and who has one waits for no memory.
+// The wait ends with an error, so that an old page that has a place may wait for the place of the new one.
+type charge struct {
+	memory *budget.Hold
+	size   int64 // what must be charged; 0 while the page is read
+
+	// Guarded by the Index's mutex when the page has been read.
+	place *budget.Place
+	users int
+}
+
+func (x *Index) newCharge() *charge {
+	nothing, _ := x.cfg.Memory.TryAcquire(account, 0)
+	return &charge{memory: nothing, users: 1}
+}
+
+// need charges up to n bytes for a page that is being read, or waits for a place beyond the budget. An error ends the charge.
+func (x *Index) need(ctx context.Context, c *charge, n int64) (err error) {
+	if c.place != nil || c.grow(n) {
+		return nil
+	}
+	if c.place, err = x.placeBeyond(ctx); err != nil {
+		x.discharge(c)
+	}
+	return err
+}
+
+// placeBeyond waits for a place for a page that the budget has no room for.
+func (x *Index) placeBeyond(ctx context.Context) (*budget.Place, error) {
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
+	defer cancel()
+	place, err := acquire(ctx, x.beyond)
+	if err != nil {
+		return nil, farm.Wrap(err, farm.CodeUnavailable, "Too many large pages are being read at the moment. Try again later.")
+	}
+	return place, nil
+}
+
+// settlePage charges a page that has been read for what it takes from now on, for one user. An error ends the charge.
+func (x *Index) settlePage(ctx context.Context, p *page, c *charge) error {
+	p.charge = c
+	if size := p.cost(); size > pageFree {
+		c.size = size
+	}
+	c.memory.Keep(c.size)
+	if c.fits() {
+		return nil
+	}
+	return x.need(ctx, c, c.size)
+}
+
+// grow charges n bytes in all if the budget has room for them. None are of those that it keeps for small requests: a page may last for a minute.
+func (c *charge) grow(n int64) bool {
+	missing := n - c.memory.Bytes()
+	return missing <= 0 || c.memory.Grow(max(missing, budget.SmallBytes+1))
+}
+
+// fits charges what is missing if the budget has room for it, and then leaves the place beyond it.
+func (c *charge) fits() bool {
+	if !c.grow(c.size) {
+		return false
+	}
+	if c.place != nil {
+		c.place.Leave()
+		c.place = nil
+	}
+	return true
+}
+
+// enter counts a user of a page, who must drop it. place is for a page that the budget has no room for; without one, false means that there is no room.
+func (x *Index) enter(p *page, place *budget.Place) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := p.charge
+	if c.users == 0 && !c.fits() {
+		if place == nil {
+			return false
+		}
+		c.place, place = place, nil
+	}
+	c.users++
+	if place != nil {
+		place.Leave()
+	}
+	return true
+}
+
+// drop removes a user of a page.
+func (x *Index) drop(p *page) { x.discharge(p.charge) }
+
+// dropLocked is drop for callers that hold the mutex; nil is no page.
+func (x *Index) dropLocked(p *page) {
+	if p != nil {
+		x.dischargeLocked(p.charge)
+	}
+}
+
+// discharge removes a user of a charge.
+func (x *Index) discharge(c *charge) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.dischargeLocked(c)
+}
+
+// dischargeLocked is discharge for callers that hold the mutex.
+func (x *Index) dischargeLocked(c *charge) {
+	if c.users--; c.users > 0 {
+		c.fits() // somebody may always read the page, and others wait for its place
+		return
+	}
+	c.memory.Release()
+	if c.place != nil {
+		c.place.Leave()
+		c.place = nil
+	}
 }

@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -233,14 +234,33 @@ func (z *zeros) Read(p []byte) (int, error) {
 
 func TestSizesOfPages(t *testing.T) {
 	t.Parallel()
-	for size, want := range map[int64]struct{ large, refused bool }{
-		8<<20 - 1: {false, false}, 8 << 20: {false, false}, 8<<20 + 1: {true, false},
+	granted := func(int64) error { return nil }
+	for size, want := range map[int64]struct{ charged, refused bool }{
+		256<<10 - 1: {false, false}, 256 << 10: {false, false}, 256<<10 + 1: {true, false},
 		64<<20 - 1: {true, false}, 64 << 20: {true, false}, 64<<20 + 1: {true, true},
 	} {
-		n, large, err := index.Capped(&zeros{size})
-		if large != want.large || (err != nil) != want.refused || !want.refused && n != size {
-			t.Errorf("%d bytes: %d were read, large %v, error %v", size, n, large, err)
+		n, charged, err := index.Capped(&zeros{size}, granted)
+		if (charged > 0) != want.charged || (err != nil) != want.refused || !want.refused && n != size {
+			t.Errorf("%d bytes: %d were read, %d charged, error %v", size, n, charged, err)
 		}
+		if want.charged && (charged < size-1 || charged > size+index.PageStep) {
+			t.Errorf("%d bytes: %d are charged", size, charged)
+		}
+	}
+	// What is refused is not read.
+	for _, steps := range []int64{0, 1, 2} {
+		left := steps
+		n, charged, err := index.Capped(&zeros{8 << 20}, func(int64) error {
+			if left--; left < 0 {
+				return errBroken
+			}
+			return nil
+		})
+		want := int64(index.PageFree + 1)
+		if steps > 0 {
+			want = charged + 1
+		}
+		testbed.Check(t, errors.Is(err, errBroken) && n == want && charged <= index.PageFree+steps*(index.PageStep+1), "%d steps: %d bytes were read, %d charged, %v", steps, n, charged, err)
 	}
 }
 

@@ -49,7 +49,7 @@ func (x *Index) servePyPI(w http.ResponseWriter, r *http.Request, parts []string
 	}
 }
 
-// pypiPage returns a project's page; its name is normalised.
+// pypiPage returns a project's page, which the caller must drop; its name is normalised.
 func (x *Index) pypiPage(ctx context.Context, project string) (*page, error) {
 	return x.page(ctx, source{
 		key: farm.IndexPrefix + "page/pypi/" + project, what: "project " + project, from: x.pypi,
@@ -72,12 +72,8 @@ func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string
 		x.fail(w, r, err)
 		return
 	}
-	done, err := x.serving(r.Context(), w, p)
-	if err != nil {
-		x.fail(w, r, err)
-		return
-	}
-	defer done()
+	defer x.drop(p)
+	defer limited(w)()
 	w.Header().Set("Vary", "Accept")
 	if wantsJSON(strings.Join(r.Header.Values("Accept"), ",")) {
 		serveText(w, r, typeJSON, p.sum, p.body)
@@ -122,6 +118,7 @@ func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, err
 	if err != nil {
 		return wanted{}, err
 	}
+	defer x.drop(p)
 	if f := p.find(name); f != nil {
 		return x.pypi.want(f.Name, f.URL, f.Hashes, f.Size)
 	}

@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -26,12 +28,17 @@ type slow struct {
 	once   sync.Once
 	let    <-chan struct{}
 	bytes  int
+	status int
+	text   string // the beginning
 }
 
-func (s *slow) Header() http.Header { return s.header }
-func (s *slow) WriteHeader(int)     {}
+func (s *slow) Header() http.Header    { return s.header }
+func (s *slow) WriteHeader(status int) { s.status = status }
 func (s *slow) Write(p []byte) (int, error) {
-	s.once.Do(func() { close(s.begun) })
+	s.once.Do(func() {
+		s.text = string(p[:min(len(p), 100)])
+		close(s.begun)
+	})
 	<-s.let
 	s.bytes += len(p)
 	return len(p), nil
@@ -47,8 +54,8 @@ func large(u *upstream) {
 	})
 }
 
-// Many callers that request large pages and do not read them cannot fill the worker's memory: further callers are asked to retry,
-// small pages are still served, and callers of the same page share its memory.
+// Many callers that request large pages and do not read them cannot fill the worker's memory: two pages of a tenant go beyond its budget, further
+// callers are asked to retry, small pages are still served, and callers of the same page share its memory.
 func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -83,8 +90,18 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 		<-s.begun
 		readers = append(readers, s)
 	}
-	a := ask(t, http.MethodGet, address+"/pypi/simple/other/")
-	testbed.Check(t, a.status == http.StatusBadGateway && strings.Contains(a.body, "Too many large pages"), "status %d, %.100q", a.status, a.body)
+	for i := range 2 {
+		s := hold(fmt.Sprintf("beyond%d", i), json)
+		<-s.begun
+		readers = append(readers, s)
+	}
+	used := cfg.Memory.Stats().Used
+	testbed.Check(t, used <= room, "%d MiB are charged", used>>20)
+	for range 2 {
+		a := ask(t, http.MethodGet, address+"/pypi/simple/other/")
+		testbed.Check(t, a.status == http.StatusBadGateway && strings.Contains(a.body, "Too many large pages"), "status %d, %.100q", a.status, a.body)
+		testbed.Diff(t, "bytes charged", used, cfg.Memory.Stats().Used)
+	}
 	got := get(t, address+"/pypi/simple/small/")
 	testbed.Check(t, strings.Contains(got, "a-1.0.zip"), "a small page: %.100q", got)
 	close(let)
@@ -95,6 +112,297 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	got = get(t, address+"/pypi/simple/other/", "Accept", json)
 	testbed.Check(t, len(got) >= 14<<20, "afterwards there are %d bytes", len(got))
 	testbed.Until(t, "all room is back", func() bool { return free() == room })
+}
+
+// unread is an index without a network whose readers take nothing until let is closed.
+type unread struct {
+	*index.Index
+	let     chan struct{}
+	readers sync.WaitGroup
+}
+
+func newUnread(t *testing.T, upstreams http.Handler, cache index.Cache, memory *budget.Budget) *unread {
+	t.Helper()
+	u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}
+	cfg := u.config()
+	cfg.Cache, cfg.Client, cfg.Dir, cfg.Memory = cache, &http.Client{Transport: inProcess{upstreams}}, t.TempDir(), memory
+	x, err := index.New(cfg)
+	testbed.Must(t, err)
+	return &unread{Index: x, let: make(chan struct{})}
+}
+
+// read begins to read a page, and returns when nothing goes on.
+func (u *unread) read(ctx context.Context, tenant, path string) *slow {
+	s := &slow{header: http.Header{}, begun: make(chan struct{}), let: u.let}
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	r.Header.Set("Accept", pypiJSON+", application/json")
+	u.readers.Go(func() {
+		defer aborted()
+		u.For(tenant).ServeHTTP(s, r)
+	})
+	synctest.Wait()
+	return s
+}
+
+// end lets the readers read, and closes the index when they have. All that was charged must be given back.
+func (u *unread) end(t *testing.T) {
+	t.Helper()
+	close(u.let)
+	u.readers.Wait()
+	time.Sleep(10 * time.Minute) // what lingers ends
+	synctest.Wait()
+	users, beyond := u.Users()
+	testbed.Check(t, users == 0 && beyond == 0, "%d users of pages and %d places beyond the budget are left", users, beyond)
+	testbed.Diff(t, "bytes charged at the end", int64(0), u.Memory().Stats().Used)
+	testbed.Diff(t, "works at the end", 0, u.Works())
+	testbed.Must(t, u.Close())
+}
+
+// fours are pages of any name that take some 4 MiB in memory.
+func fours() http.Handler {
+	mux := http.NewServeMux()
+	text := strings.Repeat("x", mib)
+	mux.HandleFunc("/simple/{name}/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", pypiJSON)
+		_, _ = io.WriteString(w, `{"meta":{"api-version":"1.1"},"name":"x","versions":["1`+text+`","2`+text+`"],"files":[]}`)
+	})
+	mux.HandleFunc("/registry/{name}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		name := r.PathValue("name")
+		_, _ = fmt.Fprintf(w, `{"name":%q,"versions":{`, name)
+		for i := range 4 {
+			_, _ = fmt.Fprintf(w, `%s"1.0.%d":{"name":%q,"version":"1.0.%d","description":%q,"dist":{"tarball":"http://packages.example.com/x.tgz"}}`, ",,,,"[:min(i, 1)], i, name, i, text)
+		}
+		_, _ = io.WriteString(w, `}}`)
+	})
+	mux.HandleFunc("/simple/small/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<a href="/x-1.0.zip">x</a>`)
+	})
+	return mux
+}
+
+// Pages were whole in memory before they were charged, and waited for that as they were: 32 readers of one tenant had 32 pages in memory, whatever the
+// budget. Now the budget has room for one of these pages, and two of a tenant are beyond it. What waits is charged, and refused in the end.
+func TestPagesAreChargedBeforeTheyAreRead(t *testing.T) {
+	t.Parallel()
+	const all, sent, leaving = 32, 3, 8
+	for name, path := range map[string]string{"PyPI": "/pypi/simple/%s/", "Npm": "/npm/%s"} {
+		for from, cached := range map[string]bool{"Upstream": false, "Cache": true} {
+			t.Run(name+from, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					cache, upstreams := newMemory(), fours()
+					if cached {
+						first := newUnread(t, upstreams, cache, budget.New(1<<30))
+						close(first.let)
+						for i := range all {
+							first.read(t.Context(), "first", fmt.Sprintf(path, fmt.Sprintf("p%d", i)))
+						}
+						testbed.Must(t, first.Close())
+						upstreams = http.NotFoundHandler()
+					}
+					u := newUnread(t, upstreams, cache, budget.New(16*mib)) // 7 for packages
+					ctx, leave := context.WithCancel(t.Context())
+					var readers []*slow
+					for i := range all {
+						who := t.Context()
+						if i >= all-leaving {
+							who = ctx
+						}
+						readers = append(readers, u.read(who, "loud", fmt.Sprintf(path, fmt.Sprintf("p%d", i))))
+						used := u.Memory().Stats().Used
+						testbed.Require(t, used >= 4*mib && used <= 7*mib, "%d readers: %d bytes are charged; status %d, %q", i+1, used, readers[i].status, readers[i].text)
+					}
+					leave()
+					synctest.Wait()
+					count := func() (ok, refused int) {
+						for _, s := range readers {
+							switch {
+							case s.status == http.StatusOK:
+								ok++
+							case strings.Contains(s.text, "Too many large pages"):
+								refused++
+							}
+						}
+						return ok, refused
+					}
+					ok, refused := count()
+					testbed.Check(t, ok == sent && refused == 0, "%d pages are sent, %d are refused before anybody has waited", ok, refused)
+					time.Sleep(5 * time.Minute)
+					synctest.Wait()
+					ok, refused = count()
+					testbed.Check(t, ok == sent && refused == all-sent-leaving, "%d pages are sent, %d are refused", ok, refused)
+					_, beyond := u.Users()
+					testbed.Check(t, beyond == sent-1, "%d pages are beyond the budget", beyond)
+					if !cached {
+						quiet := u.read(t.Context(), "quiet", fmt.Sprintf(path, "other"))
+						testbed.Check(t, quiet.status == http.StatusOK, "another tenant's page: status %d", quiet.status)
+						small := u.read(t.Context(), "loud", "/pypi/simple/small/")
+						testbed.Check(t, strings.Contains(small.text, "api-version"), "a small page: status %d, %q", small.status, small.text)
+					}
+					u.end(t)
+				})
+			})
+		}
+	}
+}
+
+// Pages up to 256 KiB are not charged, and larger ones with what they take. An index that is given no budget has its own.
+func TestSizeOfPagesThatAreCharged(t *testing.T) {
+	t.Parallel()
+	const free, empty = 256 << 10, 1024
+	for name, more := range map[string]int{"Below": -1, "AtTheLimit": 0, "Above": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				padding := 0
+				u := newUnread(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", "application/json")
+					_, _ = fmt.Fprintf(w, `{"name":%q,"readme":%q,"versions":{}}`, strings.TrimPrefix(r.URL.Path, "/registry/"), strings.Repeat("x", padding))
+				}), nil, nil)
+				s := u.read(t.Context(), "one", "/npm/p0")
+				testbed.Require(t, s.status == http.StatusOK, "status %d", s.status)
+				padding = free - empty + more - len(s.text)
+				s = u.read(t.Context(), "one", "/npm/p1")
+				length := s.header.Get("Content-Length")
+				testbed.Diff(t, "size of the document", fmt.Sprint(free-empty+more), length)
+				want := int64(0)
+				if more > 0 {
+					want = free + 1
+				}
+				testbed.Diff(t, "bytes charged", want, u.Memory().Stats().Used)
+				u.end(t)
+			})
+		})
+	}
+}
+
+// A page that upstream confirms is charged once, together with the old one that somebody reads; a changed one is charged beside it. An old page that is
+// served since upstream does not respond, or since there is no room for the new one, is given back as well.
+func TestOldPagesAreChargedWithNewOnes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status, tag string // of the second answer
+		memory      int64
+		charged     int64 // in the end, in pages
+		beyond      int
+	}{
+		"Confirmed":    {"304", "1", 64 * mib, 1, 0},
+		"Changed":      {"200", "2", 64 * mib, 2, 0},
+		"Down":         {"503", "1", 64 * mib, 1, 0},
+		"ChangedNoFit": {"200", "2", 16 * mib, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pages := fours()
+				second := false
+				u := newUnread(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if second && c.status == "503" {
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					if w.Header().Set("ETag", `"1"`); second {
+						w.Header().Set("ETag", `"`+c.tag+`"`)
+					}
+					if r.Header.Get("If-None-Match") == w.Header().Get("ETag") {
+						w.WriteHeader(http.StatusNotModified)
+						return
+					}
+					pages.ServeHTTP(w, r)
+				}), nil, budget.New(c.memory))
+				first := u.read(t.Context(), "one", "/npm/x")
+				one := u.Memory().Stats().Used
+				testbed.Check(t, first.status == http.StatusOK && one >= 4*mib && one < 5*mib, "status %d, %d bytes are charged", first.status, one)
+				second = true
+				for round := range 3 {
+					time.Sleep(time.Hour) // the page is old
+					s := u.read(t.Context(), "one", "/npm/x")
+					testbed.Check(t, s.status == http.StatusOK, "round %d: status %d, %q", round, s.status, s.text)
+				}
+				used := u.Memory().Stats().Used
+				_, beyond := u.Users()
+				testbed.Check(t, used == c.charged*one && beyond == c.beyond, "%d bytes are charged for pages of %d, %d are beyond the budget", used, one, beyond)
+				u.end(t)
+			})
+		})
+	}
+}
+
+// While a tenant has all its places beyond the budget, it gets the old page where a new one has no room.
+func TestOldPageWithoutRoomForANewOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnread(t, fours(), nil, budget.New(16*mib))
+		for i := range 3 {
+			s := u.read(t.Context(), "one", fmt.Sprintf("/npm/p%d", i))
+			testbed.Check(t, s.status == http.StatusOK, "page %d: status %d", i, s.status)
+		}
+		time.Sleep(time.Hour)
+		for i := range 3 { // one in the budget, and two with a place beyond it
+			s := u.read(t.Context(), "one", fmt.Sprintf("/npm/p%d", i))
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			testbed.Check(t, s.status == http.StatusOK, "old page %d: status %d, %q", i, s.status, s.text)
+		}
+		u.end(t)
+	})
+}
+
+// An old page is given back where the request for the new one never began.
+func TestOldPageWhoseRequestDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		pages := fours()
+		u := newUnread(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/registry/stuck") {
+				<-r.Context().Done()
+			}
+			pages.ServeHTTP(w, r)
+		}), nil, budget.New(64*mib))
+		first := u.read(t.Context(), "one", "/npm/x")
+		testbed.Check(t, first.status == http.StatusOK, "status %d", first.status)
+		time.Sleep(time.Hour)
+		for i := range 16 { // all requests to upstream that one tenant may have
+			u.read(t.Context(), "one", fmt.Sprintf("/npm/stuck%d", i))
+		}
+		old := u.read(t.Context(), "one", "/npm/x")
+		testbed.Check(t, old.status == 0 && u.Works() == 17, "status %d, %d works", old.status, u.Works())
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		testbed.Check(t, old.status == http.StatusOK && u.Works() == 16, "the old page: status %d, %d works", old.status, u.Works())
+		u.end(t)
+	})
+}
+
+// What was charged for a page that cannot be read is given back.
+func TestPagesThatCannotBeReadAreGivenBack(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", mib)
+	for name, c := range map[string]struct{ kind, text string }{
+		"JSONCut":  {pypiJSON, `{"meta":{"api-version":"1.1"},"versions":["` + long},
+		"HTMLCut":  {"text/html", `<p>` + strings.Repeat(`<br/>`+long[:1000], 1000)},
+		"HTMLTag":  {"text/html", `<p ` + long + long},
+		"NoAPI":    {pypiJSON, `{"versions":["` + long + `"],"files":[]}`},
+		"TooLarge": {"text/html", strings.Repeat(`<br/>`+long[:1000], 70_000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cache := newMemory()
+				cache.values["index/page/pypi/x"] = value{text: []byte(`{"versions":["` + long)}
+				u := newUnread(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", c.kind)
+					_, _ = io.WriteString(w, c.text)
+				}), cache, budget.New(16*mib))
+				s := u.read(t.Context(), "one", "/pypi/simple/x/")
+				testbed.Check(t, s.status == http.StatusBadGateway && strings.Contains(s.text, "cannot be read"), "status %d, %q", s.status, s.text)
+				testbed.Diff(t, "bytes charged", int64(0), u.Memory().Stats().Used)
+				u.end(t)
+			})
+		})
+	}
 }
 
 // An HTML page is written in pieces as the caller reads it; the result is the whole page.
@@ -272,7 +580,7 @@ func TestPagesOfManyValuesAreRefusedEarly(t *testing.T) { //nolint:paralleltest 
 	}
 }
 
-// What largeAtOnce counts on. The page has as many small files as fit.
+// What beyondAtOnce counts on. The page has as many small files as fit.
 func TestMemoryOfALargePage(t *testing.T) { //nolint:paralleltest // it measures the heap
 	const size = 20 << 20
 	hash := `{"sha256":"` + strings.Repeat("0", 64) + `"}`

@@ -184,16 +184,20 @@ func newCalls() calls {
 type call struct {
 	work
 	done chan struct{} // closed when page and err are set
-	page *page
+	page *page         // its user is the call, until it has no readers
 	err  error
+	old  *page // its user is the call, until it ends
 }
 
-// once reads a page, together with others that want the same one.
-func (x *Index) once(ctx context.Context, k calls, key string, read func(ctx context.Context) (*page, error)) (*page, error) {
+// once reads a page, together with others that want the same one. The caller must drop it. read gets the old page of the first of them, if there is one.
+func (x *Index) once(ctx context.Context, k calls, key string, old *page, read func(ctx context.Context, old *page) (*page, error)) (*page, error) {
 	x.mu.Lock()
 	c := k.running[key]
 	if c == nil {
-		c = &call{work: newWork(), done: make(chan struct{})}
+		c = &call{work: newWork(), done: make(chan struct{}), old: old}
+		if old != nil {
+			old.charge.users++
+		}
 		k.running[key] = c
 	}
 	c.enter()
@@ -208,25 +212,48 @@ func (x *Index) once(ctx context.Context, k calls, key string, read func(ctx con
 		defer x.mu.Unlock()
 		if x.exit(&c.work) {
 			remove()
+			if c.cancel == nil { // it never begins
+				x.dropLocked(c.old)
+			}
+		}
+		if c.readers == 0 && c.isDone() {
+			x.dropLocked(c.page)
 		}
 	}()
 	err := x.await(ctx, &c.work, k.slots, func(ctx context.Context, _ *budget.Place) {
 		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 		defer cancel()
-		c.page, c.err = read(ctx)
+		c.page, c.err = read(ctx, c.old)
 		x.settle(&c.work)
 		x.mu.Lock()
+		defer x.mu.Unlock()
 		remove()
-		x.mu.Unlock()
 		close(c.done)
+		x.dropLocked(c.old)
+		if c.readers == 0 {
+			x.dropLocked(c.page)
+		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-c.done:
+		if c.page != nil {
+			x.enter(c.page, nil) // the call uses it, so there is room
+		}
 		return c.page, c.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	}
+}
+
+// isDone reports whether done is closed.
+func (c *call) isDone() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
 	}
 }

@@ -117,14 +117,17 @@ func newBegun(t *testing.T, blocks func(path string) bool, cache index.Cache) *b
 	return b
 }
 
+// aborted ends the panic of a handler whose caller has left.
+func aborted() {
+	if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // what is thrown
+		panic(p)
+	}
+}
+
 // read begins to read a path for a tenant.
 func (b *begun) read(ctx context.Context, tenant, path string) {
 	b.readers.Go(func() {
-		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // what is thrown
-				panic(p)
-			}
-		}()
+		defer aborted()
 		answer := httptest.NewRecorder()
 		b.For(tenant).ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
 		b.statuses.Store(path, answer.Code)
