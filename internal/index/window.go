@@ -219,8 +219,11 @@ func (w *window) feed(p []byte) {
 	w.kept = append(w.kept[:0], p[len(p)-1])
 }
 
-// settleStream ends the stream to the cache and reports whether it stored the file. err is the error of the download.
+// settleStream ends the stream to the cache and reports whether it stored the file. err is the error of the download. A cache that does not come to its
+// end for too long is given up.
 func (w *window) settleStream(err error) bool {
+	stalled := time.AfterFunc(w.timeout, w.giveUp)
+	defer stalled.Stop()
 	if err != nil {
 		_ = w.put.CloseWithError(errors.Join(errNotStored, err)) // never fails
 	} else {

@@ -322,3 +322,50 @@ func TestRangesOfATenantStopAnotherForALimitedTime(t *testing.T) {
 		testbed.Must(t, x.Close())
 	})
 }
+
+// endless is a cache that hangs while it takes a file, from so many bytes before its end on.
+type endless struct {
+	*memory
+	before int64
+}
+
+func (e endless) Put(ctx context.Context, key string, r io.Reader, size int64) error {
+	if !strings.HasPrefix(key, "index/file/") {
+		return e.memory.Put(ctx, key, r, size)
+	}
+	if _, err := io.CopyN(io.Discard, r, size-e.before); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// A cache that hung at the end of a large file held its window until the index was closed.
+func TestCacheThatDoesNotEndALargeFile(t *testing.T) {
+	t.Parallel()
+	content := random(t, 40*mib)
+	for name, before := range map[string]int64{"LastByte": 1, "End": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}, mux: http.NewServeMux()}
+				u.wheel("torch", "torch-1.0.whl", content)
+				cfg := u.config()
+				cfg.Cache, cfg.Client, cfg.Dir = endless{newMemory(), before}, &http.Client{Transport: inProcess{u.mux}}, t.TempDir()
+				cfg.Timeout, cfg.Memory = time.Minute, budget.New(64*mib)
+				x, err := index.New(cfg)
+				testbed.Must(t, err)
+				a := httptest.NewRecorder()
+				x.ServeHTTP(a, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/files/torch/torch-1.0.whl", http.NoBody))
+				testbed.Check(t, bytes.Equal(a.Body.Bytes(), content), "status %d, %d bytes", a.Code, a.Body.Len())
+				for waited, left := range []int64{8 * mib, 0} {
+					synctest.Wait()
+					used := cfg.Memory.Stats().Used
+					testbed.Check(t, x.Spooled() == left && used == left, "wait %d: %d bytes of space and %d of memory are held", waited, x.Spooled(), used)
+					time.Sleep(4 * cfg.Timeout)
+				}
+				testbed.Must(t, x.Close())
+			})
+		})
+	}
+}
