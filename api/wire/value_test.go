@@ -3,6 +3,7 @@ package wire_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -74,5 +75,20 @@ func TestDisplayedValueHasDataOrALink(t *testing.T) {
 		if got, err := json.Marshal(value); err != nil || string(got) != want {
 			t.Errorf("%+v is written as %s, %v; want %s", value, got, err, want)
 		}
+	}
+}
+
+// A value is mostly text with <, > and &, which take six bytes each where they are escaped for HTML.
+func TestValuesAreNotEscapedForHTML(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]any{
+		`"data":"<&>"`:       wire.Rich{Mime: "text/html", Data: "<&>"},
+		`"mime":"text/html"`: wire.Rich{Mime: "text/html"},
+		`"data":"<b>"`:       wire.DisplayData{Mime: "text/html", Data: "<b>"},
+		`"url":"/x?a=1&b=2"`: wire.DisplayData{URL: "/x?a=1&b=2"},
+		`"data":""`:          wire.DisplayData{},
+	} {
+		data, err := wire.Encode(v)
+		testbed.Check(t, err == nil && strings.Contains(string(data), want), "%s has no %s: %v", data, want, err)
 	}
 }

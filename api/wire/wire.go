@@ -93,9 +93,9 @@ type FieldError struct {
 func (r Rich) MarshalJSON() ([]byte, error) {
 	type plain Rich
 	if r.Data != "" || r.URL != "" || r.ArtifactID != "" {
-		return json.Marshal(plain(r))
+		return Encode(plain(r))
 	}
-	return json.Marshal(struct {
+	return Encode(struct {
 		plain
 		Data string `json:"data"`
 	}{plain: plain(r)})
@@ -105,9 +105,9 @@ func (r Rich) MarshalJSON() ([]byte, error) {
 func (d DisplayData) MarshalJSON() ([]byte, error) {
 	type plain DisplayData
 	if d.Data != "" || d.URL != "" || d.ArtifactID != "" {
-		return json.Marshal(plain(d))
+		return Encode(plain(d))
 	}
-	return json.Marshal(struct {
+	return Encode(struct {
 		plain
 		Data string `json:"data"`
 	}{plain: plain(d)})

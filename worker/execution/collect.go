@@ -20,7 +20,7 @@ const (
 	maxTraceLines   = 200
 	maxRichResults  = 500      // MIME entries of one execution
 	maxMime         = 128      // bytes of a MIME type
-	maxRichInline   = 8 << 20  // bytes of all inline entries together
+	maxRichInline   = 8 << 20  // cost of all inline entries together
 	maxRichStored   = 64 << 20 // bytes of all entries in the object store together
 	maxRichMetadata = 4 << 10  // bytes of the metadata of one displayed value
 	// maxMetadataDepth bounds the levels of metadata: decoders of clients have a limit, above which they read nothing of the answer.
@@ -53,7 +53,7 @@ type collector struct {
 	shown    int   // number of the last displayed value, from 1
 	large    int   // large values so far, replaced ones included: the number in their names
 	stored   int64 // bytes of large values that were not replaced
-	inline   int   // bytes of rich
+	inline   int   // cost of the values in rich
 	richSent int   // bytes of the events of displayed values
 	richFull bool  // no more of them are sent
 	clearing bool  // the output is to be cleared when there is more of it
@@ -121,7 +121,7 @@ func (c *collector) add(f agent.Frame) error {
 		}
 		c.clearNow()
 		if s := c.sinkOf(f); s != nil {
-			c.makeRoom(s, len(f.Payload))
+			c.makeRoom(s, f.Payload)
 			s.write(f.Payload)
 			c.emitText(s, s.live(f.Payload))
 		}
@@ -367,13 +367,22 @@ func (c *collector) metadata(raw json.RawMessage) json.RawMessage {
 	if len(object) == 0 {
 		return nil
 	}
-	var text bytes.Buffer // encoded again, it is UTF-8, and each key is there once
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(object); err != nil {
+	text, err := encode(object) // again, so it is UTF-8, and each key is there once
+	if err != nil {
 		panic(fmt.Sprintf("encode what was decoded: %v", err))
 	}
-	return bytes.TrimRight(text.Bytes(), "\n")
+	return text
+}
+
+// encode is json.Marshal without the escapes for HTML, which take six bytes each.
+func encode(v any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(text.Bytes(), "\n"), nil
 }
 
 // depth is how many levels of objects and arrays a value has.

@@ -93,10 +93,10 @@ func (c *collector) release(entry farm.RichResult) {
 	}
 }
 
-// inlineSize is the size in bytes of a value that is kept in the record, before base64.
+// inlineSize is what a value counts for that is kept in the record: text its cost, anything else its bytes before base64.
 func inlineSize(e farm.RichResult) int {
 	if strings.HasPrefix(e.Mime, "text/") {
-		return len(e.Data)
+		return costOf(e.Data)
 	}
 	return base64.StdEncoding.DecodedLen(len(e.Data)) - strings.Count(e.Data[max(0, len(e.Data)-2):], "=")
 }
@@ -132,6 +132,7 @@ func (c *collector) displayNumber(number int) (int, error) {
 // content is one MIME type of a displayed value.
 type content struct {
 	size   int           // in bytes
+	cost   int           // in the record
 	all    io.ReadSeeker // large text is not copied
 	inline string        // for the record; only if the size is at most limits.MaxInlineRich
 }
@@ -143,16 +144,16 @@ func (c *collector) contentOf(mime, value string) (content, bool) {
 	case len(mime) > maxMime:
 		return content{}, false
 	case strings.HasPrefix(mime, "text/"):
-		return content{len(value), strings.NewReader(value), value}, true
+		return content{len(value), costOf(value), strings.NewReader(value), value}, true
 	case textual(mime):
-		return content{len(value), strings.NewReader(value), base64.StdEncoding.EncodeToString([]byte(value[:min(len(value), c.limits.MaxInlineRich)]))}, true
+		return content{len(value), len(value), strings.NewReader(value), base64.StdEncoding.EncodeToString([]byte(value[:min(len(value), c.limits.MaxInlineRich)]))}, true
 	}
 	decoded, err := base64.StdEncoding.DecodeString(unspaced(value))
 	if err != nil {
 		c.note("A result of type %q was not base64 and was left out.", mime)
 		return content{}, false
 	}
-	return content{len(decoded), bytes.NewReader(decoded), base64.StdEncoding.EncodeToString(decoded[:min(len(decoded), c.limits.MaxInlineRich)])}, true
+	return content{len(decoded), len(decoded), bytes.NewReader(decoded), base64.StdEncoding.EncodeToString(decoded[:min(len(decoded), c.limits.MaxInlineRich)])}, true
 }
 
 // addRich keeps one MIME type of a displayed value, which entry describes, as entry number at; a large one in S3. An update of a value that
@@ -166,10 +167,10 @@ func (c *collector) addRich(at int, entry farm.RichResult, value string) bool {
 	inline := entry
 	inline.Data = v.inline
 	switch {
-	case v.size <= c.limits.MaxInlineRich && (cleared || c.inline+v.size <= maxRichInline && c.charge(weight(inline))):
+	case v.size <= c.limits.MaxInlineRich && (cleared || c.inline+v.cost <= maxRichInline && c.charge(weight(inline))):
 		entry = inline
 		if !cleared {
-			c.inline += v.size
+			c.inline += v.cost
 		}
 	case cleared:
 		return false

@@ -475,3 +475,22 @@ func TestEmptyEventsCount(t *testing.T) {
 		testbed.Check(t, e.endsSoon() == want, "%d bytes go with the commit: %v", bytes, e.endsSoon())
 	}
 }
+
+// Values of control characters count as streams do: those of the result had 48 MiB as JSON.
+func TestControlCharactersOfValuesCountMore(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	const size = maxRichInline / 96 // counts a thirty-second
+	text := strings.Repeat("\x01", size)
+	for seq := range uint64(32) {
+		testbed.Must(t, c.add(display(seq+1, map[string]string{"text/plain": text})))
+	}
+	last := maxRichInline - 32*costOf(text)
+	testbed.Must(t, c.add(display(33, map[string]string{"text/plain": strings.Repeat("x", last-1)})))
+	testbed.Must(t, c.add(display(34, map[string]string{"text/plain": "\n"})))
+	testbed.Require(t, len(c.displays) == 0 && c.inline == maxRichInline, "%d values are artifacts; those of the result count %d", len(c.displays), c.inline)
+	testbed.Must(t, c.add(display(35, map[string]string{"text/plain": "x"})))
+	testbed.Check(t, len(c.displays) == 1, "a value is in the result beyond %d bytes", maxRichInline)
+	testbed.Must(t, c.add(cleared(36, false)))
+	testbed.Check(t, c.inline == 0, "without values the result counts %d bytes of them", c.inline)
+}

@@ -140,6 +140,11 @@ func TestACutStreamIsAsOneOfALowerLimit(t *testing.T) {
 		var all []byte
 		for range rng.IntN(20) {
 			p := fmt.Append(nil, rng.Int64(), rng.Int64(), rng.Int64())[:rng.IntN(30)]
+			for i := range p {
+				if rng.IntN(3) == 0 && seed%2 == 0 {
+					p[i] = 1 // counts more than a byte
+				}
+			}
 			if rng.IntN(8) == 0 {
 				was := s.truncated()
 				if whole := s.cut(lower); whole != nil && !bytes.Equal(whole, all) || (whole != nil) != (s.truncated() && !was) {

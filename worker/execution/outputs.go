@@ -99,8 +99,8 @@ func (s *sink) remaining() (io.ReadSeeker, int64) {
 // partFull reports whether a part can be sent.
 func (s *sink) partFull() bool { return s.unsent.len() >= blob.PartBytes }
 
-// inlined is how many bytes the record has of the stream.
-func (s *sink) inlined() int { return int(min(s.total, int64(s.limit))) }
+// inlined is what the record has of the stream: as cost counts it, which is at least its bytes.
+func (s *sink) inlined() int { return int(min(s.cost, int64(s.limit))) }
 
 // newOutput makes the streams of the next output. What the earlier ones left of limits.MaxResultInline is theirs.
 func (c *collector) newOutput(prefix string) *output {

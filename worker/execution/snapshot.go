@@ -40,6 +40,7 @@ type snapshot struct {
 type sinkState struct {
 	Limit    int            `json:"limit"`
 	Total    int64          `json:"total"`
+	Cost     int64          `json:"cost,omitempty"` // 0: an older worker counted bytes
 	Head     int            `json:"head"`
 	Tail     int            `json:"tail"`
 	At       int            `json:"at"`
@@ -86,7 +87,7 @@ func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 		}
 		state.Outputs = append(state.Outputs, pair)
 	}
-	text, err := json.Marshal(state)
+	text, err := encode(state)
 	if err != nil {
 		return nil, 0, fmt.Errorf("encode snapshot: %w", err)
 	}
@@ -102,7 +103,7 @@ func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 
 func (s *sink) state() (sinkState, error) {
 	state := sinkState{
-		Limit: s.limit, Total: s.total, Head: len(s.head), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
+		Limit: s.limit, Total: s.total, Cost: s.cost, Head: len(s.head), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
 		Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: int(s.unsent.len()), Artifact: s.artifact, Lost: s.lost, NoRoom: s.noRoom,
 	}
 	if sum, ok := s.sum.(encoding.BinaryMarshaler); ok {
@@ -189,7 +190,7 @@ func ignoreEnd(err error) error {
 // restore puts a sink into a state, with the next bytes of a snapshot.
 func (s *sink) restore(state sinkState, r io.Reader) error {
 	s.stream = newStream(state.Limit)
-	s.total, s.at, s.stream.full, s.carry = state.Total, state.At, state.Full, state.Carry
+	s.total, s.cost, s.at, s.stream.full, s.carry = state.Total, cmp.Or(state.Cost, state.Total), state.At, state.Full, state.Carry
 	var err error
 	if s.head, err = take(r, int64(state.Head)); err != nil {
 		return err

@@ -208,22 +208,25 @@ func (c *collector) giveBack(n int64) {
 	c.inMemory.hold.Keep((c.inMemory.bytes - freeKept + keptStep - 1) / keptStep * keptStep)
 }
 
-// makeRoom charges what a stream keeps once it has n more bytes. Where nothing is left the stream is cut shorter, as if its limit were lower.
-func (c *collector) makeRoom(s *sink, n int) {
+// makeRoom charges what a stream keeps once it has more bytes. Where nothing is left the stream is cut shorter, as if its limit were lower.
+func (c *collector) makeRoom(s *sink, p []byte) {
 	for _, limit := range []int{minStreamInline, leastInline} {
-		if c.charge(s.more(n)) {
+		if c.charge(s.more(p)) {
 			return
 		}
 		before := s.inlined()
 		s.cut(limit)
 		c.giveBack(int64(before - s.inlined()))
 	}
-	c.inMemory.bytes += s.more(n)
+	c.inMemory.bytes += s.more(p)
 }
 
-// more is by how much n bytes lengthen what is kept.
-func (s *sink) more(n int) int64 {
-	return min(s.total+int64(n), int64(s.limit)) - int64(s.inlined())
+// more is by how much bytes lengthen what is kept.
+func (s *sink) more(p []byte) int64 {
+	if s.stream.truncated() {
+		return 0
+	}
+	return min(s.cost+int64(costOf(p)), int64(s.limit)) - int64(s.inlined())
 }
 
 // chargeRestored charges what a snapshot has brought. Streams without room are cut, and values are left out.
@@ -231,7 +234,7 @@ func (c *collector) chargeRestored() {
 	for _, o := range c.outputs {
 		for _, s := range o.both() {
 			c.inMemory.bytes += int64(s.inlined())
-			c.makeRoom(s, 0)
+			c.makeRoom(s, nil)
 		}
 	}
 	c.rich = slices.DeleteFunc(c.rich, func(r farm.RichResult) bool {

@@ -201,6 +201,7 @@ func TestOutputWithoutRoomIsCut(t *testing.T) {
 // Jobs that hold requests, frames, spools, results and buffers of uploads at once never wait for each other: synctest fails when all wait.
 func TestBudgetsOfAJobDoNotDeadlock(t *testing.T) {
 	t.Parallel()
+	values := strings.Repeat("x", 16<<20)
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
 			memory, staging, uploads := budget.New(16<<20), budget.New(16<<20), budget.New(16<<20)
@@ -230,7 +231,7 @@ func TestBudgetsOfAJobDoNotDeadlock(t *testing.T) {
 						_ = b.add(make([]byte, rng.IntN(1<<10))) // or it is cut
 						frame.Release()
 					}
-					e.collect = &collector{outcome: &agent.Outcome{}, inline: rng.IntN(16 << 20)}
+					e.collect = &collector{outcome: &agent.Outcome{}, rich: []farm.RichResult{{Data: values[:rng.IntN(len(values))]}}}
 					if err := x.chargeResult(ctx, e); err != nil {
 						t.Error(err)
 					}
@@ -260,13 +261,13 @@ func TestResultIsCharged(t *testing.T) {
 		memory := budget.New(16 << 20)
 		ctx, hold := memory.With(t.Context(), "a", 0)
 		defer hold.Release()
-		e := &execution{request: &farm.Request{Execute: &farm.ExecuteRequest{}}, collect: &collector{inline: budget.SmallBytes / resultWeight, outcome: &agent.Outcome{}}}
+		e := &execution{request: &farm.Request{Execute: &farm.ExecuteRequest{}}, collect: &collector{rich: []farm.RichResult{{Data: strings.Repeat("x", budget.SmallBytes/resultWeight)}}, outcome: &agent.Outcome{}}}
 		testbed.Must(t, budget.Charge(ctx, 1<<20))
 		testbed.Must(t, (&Runner{}).chargeResult(ctx, e))
 		testbed.Check(t, hold.Bytes() == 1<<20, "%d bytes are held with a short result", hold.Bytes())
 		first, err := memory.Acquire(ctx, "a", memory.Share()-1<<20)
 		testbed.Must(t, err)
-		e.collect.inline, e.charged = 1<<20, false
+		e.collect.rich[0].Data, e.charged = strings.Repeat("\x01", 1<<20/6)+"xxxx", false // 1 MiB of JSON
 		done := make(chan error)
 		go func() { done <- (&Runner{}).chargeResult(ctx, e) }()
 		synctest.Wait()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,7 +129,7 @@ func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 		testbed.Must(t, c.add(start(1, 0)))
 		half := min(used, limits.MaxStreamInline)
 		testbed.Must(t, c.add(out(2, strings.Repeat("x", half))))
-		testbed.Must(t, c.add(agent.Frame{Seq: 3, Type: agent.FrameStderr, Payload: make([]byte, used-half)}))
+		testbed.Must(t, c.add(agent.Frame{Seq: 3, Type: agent.FrameStderr, Payload: bytes.Repeat([]byte("x"), used-half)}))
 		testbed.Must(t, c.add(end(4, 0, 0)))
 		testbed.Must(t, c.add(start(5, 1)))
 		got := c.outputs[1].stdout.limit
@@ -284,7 +285,7 @@ func TestStreamKeepsHeadAndTail(t *testing.T) {
 		for _, step := range []int{1, 7, 50, 100, 300, 20000} {
 			whole := make([]byte, size)
 			for i := range whole {
-				whole[i] = 'a' + byte(rand.IntN(26))
+				whole[i] = "abc\n\r\t\"\\<&\x7f"[rand.IntN(11)]
 			}
 			s := newStream(100)
 			var spilled bytes.Buffer
@@ -314,6 +315,69 @@ func TestStreamKeepsHeadAndTail(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A control character takes six bytes in JSON, so that the record of a MiB had six. It counts three.
+func TestControlCharactersOfAStreamCountMore(t *testing.T) {
+	t.Parallel()
+	for text, whole := range map[string]bool{
+		strings.Repeat("\x01", 33): true, strings.Repeat("\x01", 33) + "a": true, strings.Repeat("\x01", 33) + "ab": false, strings.Repeat("\x01", 34): false,
+		strings.Repeat("\b", 100): true, strings.Repeat("\b", 101): false,
+	} {
+		s := newStream(100)
+		s.write([]byte(text))
+		testbed.Check(t, s.truncated() != whole && (s.text("there") == text) == whole, "%q of %d bytes is cut: %v", text[:2], len(text), s.truncated())
+	}
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 6))
+		limit, total := 10+rng.IntN(1000), rng.IntN(3000)
+		s := newStream(limit)
+		var all, spilled []byte
+		for len(all) < total {
+			p := make([]byte, 1+rng.IntN(300))
+			for i := range p {
+				p[i] = "\x01\x01\x01a\n\x1b\xff\u2028"[rng.IntN(10)]
+			}
+			before, outgrew := s.write(p)
+			all = append(all, p...)
+			if outgrew {
+				spilled = slices.Concat(before, p)
+			} else if s.truncated() {
+				spilled = append(spilled, p...)
+			}
+		}
+		testbed.Check(t, !s.truncated() || bytes.Equal(spilled, all), "seed %d: %d of %d bytes are spilled", seed, len(spilled), len(all))
+		const line = 60 // that says what is missing
+		text := s.text("x")
+		testbed.Check(t, farm.Quoted(text) <= limit*9/4+line, "seed %d: a limit of %d bytes makes %d of JSON", seed, limit, farm.Quoted(text))
+		testbed.Check(t, len(s.head)+len(s.tail) <= limit, "seed %d: %d bytes are kept, %d allowed", seed, len(s.head)+len(s.tail), limit)
+		if head, tail := s.head, s.last(); s.truncated() {
+			cut := len(all) - len(head) - len(tail)
+			testbed.Check(t, bytes.HasPrefix(all, head) && bytes.HasSuffix(all, tail) && costOf(head) <= limit/2 && costOf(head) > limit/2-controlCost && cut > 0,
+				"seed %d: head of %d and tail of %d of %d bytes", seed, len(head), len(tail), len(all))
+		}
+	}
+}
+
+// A snapshot of an older worker counts bytes.
+func TestSnapshotsWithoutACost(t *testing.T) {
+	t.Parallel()
+	for total, cut := range map[int64]bool{100: false, 101: true} {
+		s := collectorOf(code(), 0).outputs[0].stdout
+		testbed.Must(t, s.restore(sinkState{Limit: 100, Total: total, Head: 50}, strings.NewReader(strings.Repeat("x", 50))))
+		testbed.Check(t, s.truncated() == cut, "a stream of %d bytes is cut: %v", total, s.truncated())
+	}
+}
+
+// <, > and & stay as they are in snapshots and abridged results: escaped, each takes six bytes.
+func TestOutputIsNotEscapedForHTML(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	testbed.Must(t, c.add(display(1, map[string]string{"text/html": strings.Repeat("<", 10_000)})))
+	size := len(encoded(t, c))
+	testbed.Check(t, size < 11_000, "a snapshot of 10,000 bytes of HTML has %d", size)
+	short := Abridged(&farm.Result{Execute: &farm.ExecuteResult{Stdout: strings.Repeat("<", maxAbridged)}}, NoAnswer).Execute
+	testbed.Check(t, len(short.Stdout) == maxAbridged && !short.Truncated.Stdout, "an abridged result has %d bytes of %d", len(short.Stdout), maxAbridged)
 }
 
 func TestStreamNeverCutsARuneInTwo(t *testing.T) {

@@ -18,8 +18,9 @@ import (
 // stream keeps one output stream for the record: the whole while it is short, head and tail when it is longer than limit. Bytes go
 // in; text comes out, with U+FFFD for what is not UTF-8. Use newStream to make one.
 type stream struct {
-	limit int   // bytes kept inline
+	limit int   // of the cost of what is kept inline
 	total int64 // bytes seen
+	cost  int64 // of the bytes seen, up to those that exceeded the limit
 	head  []byte
 	tail  []byte // ring of the last limit/2 bytes once the head is full
 	at    int    // next write position in the ring
@@ -29,15 +30,51 @@ type stream struct {
 
 func newStream(limit int) *stream { return &stream{limit: limit} }
 
+// controlCost is what a control character counts for that JSON writes as six bytes.
+const controlCost = 3
+
+// cost is what a byte counts for against the bounds of output and values in the record. JSON is about twice as long as a bound at most; ordinary
+// text counts its bytes.
+func cost(c byte) int {
+	switch {
+	case c >= ' ', c == '\b', c == '\f', c == '\n', c == '\r', c == '\t':
+		return 1
+	default:
+		return controlCost
+	}
+}
+
+// costOf is the cost of a text.
+func costOf[T ~string | ~[]byte](text T) int {
+	n := 0
+	for i := range len(text) {
+		n += cost(text[i])
+	}
+	return n
+}
+
+// fitting is how many of the first bytes cost at most limit together.
+func fitting(p []byte, limit int) int {
+	for i, c := range p {
+		if limit -= cost(c); limit < 0 {
+			return i
+		}
+	}
+	return len(p)
+}
+
 // write adds bytes. It reports whether the stream outgrew its limit with these bytes, and then gives all bytes before them.
 func (s *stream) write(p []byte) (before []byte, outgrew bool) {
-	was := s.total
+	was := s.truncated()
 	s.total += int64(len(p))
+	if !was {
+		s.cost += int64(costOf(p))
+	}
 	switch {
-	case s.total <= int64(s.limit):
+	case !s.truncated():
 		s.head = append(s.head, p...)
 		return nil, false
-	case was <= int64(s.limit):
+	case !was:
 		before = s.head
 		s.split(before, p)
 		return before, true
@@ -51,10 +88,13 @@ func (s *stream) write(p []byte) (before []byte, outgrew bool) {
 func (s *stream) split(whole, p []byte) {
 	half := s.limit / 2
 	s.tail, s.at, s.full = make([]byte, s.limit-half), 0, false
-	n := min(max(half-len(whole), 0), len(p)) // of p that still belong to the head
-	s.head = slices.Concat(whole[:min(half, len(whole))], p[:n])
-	s.ring(whole[min(half, len(whole)):])
-	s.ring(p[n:])
+	n, more := fitting(whole, half), 0 // of whole and of p, what belongs to the head
+	if n == len(whole) {
+		more = fitting(p, half-costOf(whole))
+	}
+	s.head = slices.Concat(whole[:n], p[:more])
+	s.ring(whole[n:])
+	s.ring(p[more:])
 }
 
 // cut lowers the limit. It returns all bytes of a stream that was whole and is longer.
@@ -69,17 +109,25 @@ func (s *stream) cut(limit int) (whole []byte) {
 		s.split(whole, nil)
 		return whole
 	default:
-		s.split(s.head[:s.limit/2], s.last())
+		tail := s.last()
+		s.split(s.head[:fitting(s.head, s.limit/2)], nil)
+		s.ring(tail)
 		return nil
 	}
 }
 
-// last is the tail in order.
+// last is the tail in order, as far as it costs no more than its part of the limit.
 func (s *stream) last() []byte {
-	if !s.full {
-		return s.tail[:s.at]
+	tail := s.tail[:s.at]
+	if s.full {
+		tail = slices.Concat(s.tail[s.at:], tail)
 	}
-	return slices.Concat(s.tail[s.at:], s.tail[:s.at])
+	left, from := len(s.tail), len(tail)
+	for from > 0 && left >= cost(tail[from-1]) {
+		from--
+		left -= cost(tail[from])
+	}
+	return tail[from:]
 }
 
 func (s *stream) ring(p []byte) {
@@ -102,7 +150,7 @@ func (s *stream) ring(p []byte) {
 }
 
 // truncated reports whether text leaves something out.
-func (s *stream) truncated() bool { return s.total > int64(s.limit) }
+func (s *stream) truncated() bool { return s.cost > int64(s.limit) }
 
 // text returns the stream as text: whole, or head and tail around a line that says how much is missing, and where it is.
 func (s *stream) text(where string) string {

@@ -245,7 +245,7 @@ func (x *Runner) chargeResult(ctx context.Context, e *execution) error {
 		return nil
 	}
 	e.charged = true
-	need := e.collect.inlined()*resultWeight + e.collect.listed()
+	need := e.collect.quoted()*resultWeight + e.collect.listed()
 	if e.outline && e.request.Command != nil {
 		need += e.dropped
 	}
@@ -277,13 +277,18 @@ func (c *collector) listed() int64 {
 	return int64(n)
 }
 
-// inlined is how many bytes of output and displayed values the result has.
-func (c *collector) inlined() int64 {
-	n := int64(c.inline)
+// quoted is how many bytes output and displayed values have in the result, as JSON.
+func (c *collector) quoted() int64 {
+	n := 0
 	for _, o := range c.outputs {
-		n += int64(o.stdout.inlined() + o.stderr.inlined())
+		for _, s := range o.both() {
+			n += farm.Quoted(s.head) + farm.Quoted(s.last())
+		}
 	}
-	return n
+	for _, r := range c.rich {
+		n += farm.Quoted(r.Data) + len(r.Metadata)
+	}
+	return int64(n)
 }
 
 func (e *execution) use(request *farm.Request) {
