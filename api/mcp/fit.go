@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // eventBytes is the longest result that is sent as one event of a stream. Clients that use the official Python SDK end the session
@@ -40,8 +41,30 @@ func fitted(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		if streamed(ctx, r) {
 			fit(result, eventBytes)
 		}
+		if err := escaping(ctx, result); err != nil {
+			return mcp.NewToolResultError(farm.MessageOf(err)), nil
+		}
 		return result, nil
 	}
+}
+
+// escaping charges the request for what the library makes of the texts of a large result, in which it escapes <, > and &. Structured content has them
+// once more.
+func escaping(ctx context.Context, r *mcp.CallToolResult) error {
+	for _, block := range r.Content {
+		text, ok := block.(mcp.TextContent)
+		if !ok || len(text.Text) <= budget.SmallBytes {
+			continue
+		}
+		err := budget.Quoting(ctx, text.Text)
+		if err == nil && r.StructuredContent != nil {
+			err = budget.Quoting(ctx, text.Text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // weigh is about how long a value is in JSON, in bytes. It stops above budget.SmallBytes.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -10,9 +11,11 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// most is the limit for results, small so that the tests are fast.
+// limit is that of results, small so that the tests are fast.
 const limit = 64 << 10
 
 func TestResultsThatFitAreNotChanged(t *testing.T) {
@@ -27,6 +30,34 @@ func TestResultsThatFitAreNotChanged(t *testing.T) {
 		if stays := reflect.DeepEqual(long(room+more), r); stays != same || encodedLen(r) > limit {
 			t.Errorf("%+d bytes: %d bytes now, as it was: %t", more, encodedLen(r), stays)
 		}
+	}
+}
+
+// The library escapes <, > and & of the texts of a result, and of what is structured in it.
+func TestEscapesOfALargeResultAreCharged(t *testing.T) {
+	t.Parallel()
+	const more = 10 // for each <: five, in the encoder and in the answer
+	for _, c := range []struct {
+		size, charged int
+		structured    any
+		held          int64
+		refused       bool
+	}{
+		{budget.SmallBytes, 0, nil, 0, false},
+		{budget.SmallBytes + 1, more * (budget.SmallBytes + 1), nil, 0, false},
+		{budget.SmallBytes + 1, 2 * more * (budget.SmallBytes + 1), map[string]any{}, 0, false},
+		{1 << 20, 0, nil, 24 << 20, true},
+	} {
+		ctx, hold := budget.New(64<<20).With(t.Context(), "acme", 0)
+		testbed.Must(t, budget.Charge(ctx, c.held))
+		before := hold.Bytes()
+		got, err := fitted(func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(strings.Repeat("<", c.size))}, StructuredContent: c.structured}, nil
+		})(ctx, mcp.CallToolRequest{})
+		if err != nil || got.IsError != c.refused || hold.Bytes()-before != int64(c.charged) {
+			t.Errorf("of %d bytes %d are charged, refused %v: %v; want %d, %v", c.size, hold.Bytes()-before, got.IsError, err, c.charged, c.refused)
+		}
+		hold.Release()
 	}
 }
 

@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -71,10 +70,12 @@ func chargeValues(ctx context.Context, values, size int) error {
 // Quoting charges the request (see Charge) with what a text of its answer takes beyond BodyWeight as a JSON string, in which most control characters
 // and bytes that are not UTF-8 are six bytes each: the encoder has it once, and the answer once more. What does not fit into the tenant's share is
 // refused with CodeExhausted.
-func Quoting(ctx context.Context, text []byte) error {
+func Quoting[T ~string | ~[]byte](ctx context.Context, text T) error {
 	n := farm.Quoted(text) - len(text)
-	for _, c := range "<>&" {
-		n += 5 * bytes.Count(text, []byte{byte(c)}) // of \u003c
+	for i := range len(text) {
+		if c := text[i]; c == '<' || c == '>' || c == '&' {
+			n += 5 // of \u003c
+		}
 	}
 	return charge(ctx, 2*int64(n), (*Hold).addWhole)
 }
