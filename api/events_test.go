@@ -169,14 +169,14 @@ func TestUpdatesAndClearsAreEvents(t *testing.T) {
 		}
 	}
 	want := []event{
-		{Name: "display", Data: `{"display":0,"mime":"text/plain","data":"1","display_id":"bar","metadata":{"width":"\u003c3"}}`},
-		{Name: "display", Data: `{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"update":true,"data":""}`},
+		{Name: "display", Data: `{"display":0,"mime":"text/plain","data":"1","display_id":"bar","metadata":{"width":"<3"}}`},
+		{Name: "display", Data: `{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"<3"},"update":true,"data":""}`},
 		{Name: "clear", Data: `{"wait":true}`},
 		{Name: "display", Data: `{"display":1,"mime":"text/plain","data":"2","result":true}`},
 		{Name: "clear", Data: `{"wait":false}`},
 	}
 	testbed.Diff(t, "events", want, seen)
-	const results = `[{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"data":""},{"display":1,"mime":"text/plain","data":"2","result":true}]`
+	const results = `[{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"<3"},"data":""},{"display":1,"mime":"text/plain","data":"2","result":true}]`
 	testbed.Diff(t, "results", results, string(job.Result.Results))
 }
 
