@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -30,6 +31,8 @@ const (
 	maxCloseReason = 123
 	// closeCodeBase is added to the HTTP status of an error to make the close code of one.
 	closeCodeBase = 4000
+	// resizeRate and resizeBurst bound the sizes of the terminal that are set. Each is a call to the worker, which costs the sandbox nothing.
+	resizeRate, resizeBurst = 20, 100
 	// keptBuffer is the largest buffer that a quiet connection keeps.
 	keptBuffer = 4 << 10
 )
@@ -56,8 +59,9 @@ type attachSession struct {
 	ctx     context.Context // of the work; the connection outlives it by its close message
 	end     context.CancelCauseFunc
 	inputs  chan attachInput
-	waiting atomic.Int64 // bytes of inputs
-	reading atomic.Bool  // the connection is being read, so that answers to pings are seen
+	waiting atomic.Int64                      // bytes of inputs
+	size    atomic.Pointer[farm.TerminalSize] // to be set by the resize in inputs; nil: there is none
+	reading atomic.Bool                       // the connection is being read, so that answers to pings are seen
 }
 
 // serveAttached answers a request with a WebSocket, until the process has exited, the caller leaves, or ctx ends. The returned error says why it ended
@@ -229,6 +233,15 @@ func (s *attachSession) read(conn context.Context) error {
 		if in.kind == wire.AttachEnd && len(in.data) > 0 {
 			return closeWith(closeCodeBase+http.StatusBadRequest, "The end of the input has no bytes.")
 		}
+		if in.kind == wire.AttachResize {
+			if len(in.data) != 4 {
+				return closeWith(closeCodeBase+http.StatusBadRequest, "A resize has 4 bytes: columns and rows.")
+			}
+			size := farm.TerminalSize{Cols: int(binary.BigEndian.Uint16(in.data)), Rows: int(binary.BigEndian.Uint16(in.data[2:]))}
+			if in.data = nil; s.size.Swap(&size) != nil {
+				continue // the resize that waits sets the newest size
+			}
+		}
 		hold.Keep(s.waiting.Add(int64(len(in.data))) - int64(len(in.data)))
 		if err := budget.Charge(ctx, int64(len(in.data))); err != nil { //nolint:contextcheck // conn is for the connection, which outlives the work
 			return err
@@ -244,11 +257,14 @@ func (s *attachSession) read(conn context.Context) error {
 // write passes on what read has read.
 func (s *attachSession) write(conn context.Context) error {
 	position, open := s.process.Start(), true
+	resizes := rate.NewLimiter(resizeRate, resizeBurst)
 	for in := range s.inputs {
 		var err error
 		switch {
 		case in.kind == wire.AttachResize:
-			err = s.resize(conn, in.data)
+			if err = resizes.Wait(s.ctx); err == nil { //nolint:contextcheck // conn is for the connection, which outlives the work
+				err = s.resize(conn, *s.size.Swap(nil))
+			}
 		case open: // otherwise the caller has an error
 			if position, err = s.pass(conn, position, in); farm.CodeOf(err) == farm.CodeConflict {
 				open, err = false, s.refused(conn, err)
@@ -287,11 +303,7 @@ func (s *attachSession) pass(conn context.Context, from int64, in attachInput) (
 }
 
 // resize sets the size of the terminal.
-func (s *attachSession) resize(conn context.Context, data []byte) error {
-	if len(data) != 4 {
-		return closeWith(closeCodeBase+http.StatusBadRequest, "A resize has 4 bytes: columns and rows.")
-	}
-	size := farm.TerminalSize{Cols: int(binary.BigEndian.Uint16(data)), Rows: int(binary.BigEndian.Uint16(data[2:]))}
+func (s *attachSession) resize(conn context.Context, size farm.TerminalSize) error {
 	err := s.process.Resize(s.ctx, size) //nolint:contextcheck // conn is for the connection, which outlives the work
 	if code := farm.CodeOf(err); err != nil && (code == farm.CodeConflict || code == farm.CodeInvalid) {
 		return s.refused(conn, err)

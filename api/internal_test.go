@@ -6,11 +6,17 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // slowAudit is a store that takes nothing until it is released.
@@ -90,4 +96,55 @@ func FuzzForm(f *testing.F) {
 			_, _ = io.Copy(io.Discard, part.Content)
 		}
 	})
+}
+
+// resized is a process whose sizes are counted. The first one is set when release is closed.
+type resized struct {
+	sizes   chan farm.TerminalSize
+	release chan struct{}
+	wrote   chan struct{}
+}
+
+func (p *resized) Start() int64 { return 0 }
+
+func (p *resized) NextPiece(ctx context.Context, _ time.Duration) (farm.Output, bool, error) {
+	<-ctx.Done()
+	return farm.Output{}, false, context.Cause(ctx)
+}
+
+func (p *resized) Resize(_ context.Context, size farm.TerminalSize) error {
+	p.sizes <- size
+	<-p.release
+	return nil
+}
+
+func (p *resized) Write(_ context.Context, from int64, b []byte, _ bool) (int64, error) {
+	close(p.wrote)
+	return from + int64(len(b)), nil
+}
+
+// Each size is a call to the worker, and a flood of them went on after its client had left.
+func TestOnlyTheNewestSizeIsSet(t *testing.T) {
+	t.Parallel()
+	p := &resized{sizes: make(chan farm.TerminalSize, 1000), release: make(chan struct{}), wrote: make(chan struct{})}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = serveAttached(r.Context(), w, r, attachConfig{Heartbeat: time.Minute, Stall: time.Minute}, p)
+	}))
+	t.Cleanup(web.Close)
+	conn, _, err := websocket.Dial(t.Context(), web.URL, nil) //nolint:bodyclose // a WebSocket has none
+	testbed.Must(t, err)
+	defer func() { _ = conn.CloseNow() }()
+	ctx := conn.CloseRead(t.Context())
+	send := func(message []byte) { testbed.Must(t, conn.Write(ctx, websocket.MessageBinary, message)) }
+	send(wire.AppendAttachSize(nil, wire.TerminalSize{Cols: 1, Rows: 1}))
+	testbed.Diff(t, "the first size", farm.TerminalSize{Cols: 1, Rows: 1}, <-p.sizes) // it is being set
+	for i := range 500 {
+		send(wire.AppendAttachSize(nil, wire.TerminalSize{Cols: 2 + i, Rows: 1}))
+	}
+	send([]byte{byte(wire.AttachStdin), 'x'})
+	testbed.Must(t, conn.Ping(ctx)) // the answer says that all has been read
+	close(p.release)
+	<-p.wrote // in its turn
+	testbed.Diff(t, "the second size", farm.TerminalSize{Cols: 501, Rows: 1}, <-p.sizes)
+	testbed.Check(t, len(p.sizes) == 0, "%d more sizes were set", len(p.sizes))
 }
