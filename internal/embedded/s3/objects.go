@@ -326,7 +326,7 @@ func (f *folder) walkDir(top, dir, prefix, after string, fn func(key string) err
 		}
 		info, err := f.root.Lstat(path.Join(top, name))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+		case noLonger(err):
 		case err != nil:
 			return err
 		case info.IsDir():
@@ -340,18 +340,20 @@ func (f *folder) walkDir(top, dir, prefix, after string, fn func(key string) err
 	return enter("")
 }
 
+// noLonger reports whether a path has no file or folder: it was removed meanwhile, also while the folder was read, or leads through an object.
+func noLonger(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
 // namesAfter lists what is in a folder by name, but for what is no key that begins with prefix and comes after another, nor a folder with such keys.
 func (f *folder) namesAfter(top, dir, prefix, after string) ([]string, error) {
 	d, err := f.root.Open(path.Join(top, dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var names []string
 	if err == nil {
 		names, err = d.Readdirnames(-1)
 		err = errors.Join(err, d.Close())
 	}
-	if errors.Is(err, syscall.ENOTDIR) { // it was a folder when it was looked at, or the prefix leads through an object
+	if noLonger(err) {
 		return nil, nil
 	}
 	if err != nil {
