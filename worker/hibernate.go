@@ -112,11 +112,15 @@ func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
 	}
 }
 
-// turn waits for the turn of a job's sandbox (see placement.Placer.Turn), until the job is cancelled: then the error is execution.ErrCanceled.
+// turn waits for the turn of a job's sandbox (see placement.Placer.Turn), until the job is cancelled: then the error is execution.ErrCanceled. A job that
+// was taken over waits on: an earlier attempt may have stored the sandbox, or resumed it.
 func (w *Worker) turn(ctx context.Context, j *activeJob, tenant string) (leave func(), err error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	defer j.task().OnCancel(ctx, func() { stop(execution.ErrCanceled) })()
+	if j.Job.Attempt == 1 {
+		waits, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		defer j.task().OnCancel(waits, func() { stop(execution.ErrCanceled) })()
+		ctx = waits
+	}
 	return w.placement.Turn(ctx, tenant)
 }
 

@@ -278,6 +278,26 @@ func TestHibernateIsCancelledWhileItWaits(t *testing.T) {
 	s.is("cancelled", farm.SandboxReady, true, false, 2048, 0)
 }
 
+// A cancel does not end the wait of a job that was taken over: its first attempt may have stored the sandbox, which would be taken for lost.
+func TestATakenOverHibernationWaitsOn(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	for range placement.TurnsPerCore * runtime.NumCPU() {
+		_, err := s.w.placement.Turn(t.Context(), farm.NewID(farm.SandboxPrefix))
+		testbed.Must(t, err)
+	}
+	job := s.job(farm.KindHibernate)
+	_, err := s.Store.Claim(t.Context(), job, "wrk_dead")
+	testbed.Must(t, err)
+	s.Requeue(job, store.Requeue{Attempt: 1, Begun: true, Crashed: true})
+	j := claimedJob(s.Claim(job, s.w.id))
+	j.requestCancel()
+	ctx, stop := context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { stop(node.ErrStopping) })
+	_, err = s.w.turn(ctx, j, workertest.Tenant)
+	testbed.Check(t, errors.Is(err, node.ErrStopping), "turn = %v", err)
+}
+
 // A worker takes over from one that died at any step.
 func TestHibernateIsTakenOver(t *testing.T) {
 	t.Parallel()
