@@ -284,7 +284,7 @@ func (c *collector) holdEvents() {
 	events, said := c.take(), false
 	for _, e := range events {
 		if e.Name == farm.EventProgress {
-			said = e.Progress.Message == eventsDropped
+			said = said || e.Progress.Message == eventsDropped
 			c.events = append(c.events, e)
 			c.bytes += size(e)
 		}

@@ -21,6 +21,7 @@ if #entries > 0 then
     end
     call('XTRIM', log, 'MAXLEN', count)
   end
+  if count == 0 then size = 0 end
   call('HSET', k, 'logged', int(size))
 end
 if final(SANDBOXES, state) then
