@@ -43,13 +43,17 @@ func (e encodedEvent) line() string {
 	return `{"id":"` + e.id + `",` + strings.TrimPrefix(e.data, "{") + "\n"
 }
 
+// lineBytes is the length of the line.
+func (e encodedEvent) lineBytes() int { return len(`{"id":"",`) + len(e.id) + len(e.data) }
+
 // AppendEvents appends to a job's events and wakes its watchers. An event whose id "<seq>-<n>" is not newer than the last one is skipped, so a
 // takeover may replay; an empty id means the one after the last. A final job gets no more events: its state is the last one. The job must
 // run under this attempt, otherwise ErrFenced; 0 means any.
 //
 // Redis keeps a window of the newest events. Events that do not fit into it, and those that are in it, are written to the object store first.
 // CodeExhausted: the storage of the tenant has no room for them, and some of those that were not stored yet are not. A few short progress events
-// find room all the same. Many events are encoded and stored by the segment.
+// find room all the same. Many events are encoded and stored by the segment, the types of one state of a displayed value together: a takeover replays
+// all events of a frame or none.
 func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, events []farm.Event) error {
 	for _, event := range events {
 		if event.ID != "" && !db.EventID(event.ID, true) {
@@ -57,15 +61,15 @@ func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, eve
 		}
 	}
 	var encoded []encodedEvent
-	lines, notices := 0, true
+	lines, notices, more := 0, true, false
 	for _, event := range events {
 		data, err := db.Encode("event", event)
 		if err != nil {
 			return err
 		}
 		e := encodedEvent{event.ID, string(data)}
-		line := len(e.line())
-		if lines+line > segmentBytes && lines > 0 {
+		line := e.lineBytes()
+		if lines+line > segmentBytes && lines > 0 && !more {
 			if err := s.appendEncoded(ctx, ref, attempt, encoded, notices); err != nil {
 				return err
 			}
@@ -74,6 +78,7 @@ func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, eve
 		encoded = append(encoded, e)
 		lines += line
 		notices = notices && event.Name == farm.EventProgress
+		more = event.Display != nil && event.Display.More
 	}
 	return s.appendEncoded(ctx, ref, attempt, encoded, notices)
 }

@@ -368,7 +368,8 @@ func eventsAtTheWindowLimit(t *testing.T, factory Factory) {
 	}
 }
 
-// eventsAreEncodedInParts: an event behind the first segment is not encoded before that is stored. One that cannot be encoded shows it.
+// eventsAreEncodedInParts: an event behind the first segment is not encoded before that is stored. One that cannot be encoded shows it. No part ends
+// between the types of a value.
 func eventsAreEncodedInParts(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ref := b.runningJob(t)
@@ -380,6 +381,14 @@ func eventsAreEncodedInParts(t *testing.T, factory Factory) {
 	testbed.Diff(t, "events", []string{"3-0", "4-0"}, eventIDs(b.events(t, ref, "0-2")))
 	testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, events[:3])) // a retry
 	testbed.Diff(t, "events", []string{"3-0", "4-0", "5-0"}, eventIDs(b.events(t, ref, "0-2")))
+
+	value := func(n int, more bool) farm.Event {
+		return farm.Event{ID: fmt.Sprintf("7-%d", n), Name: farm.EventDisplay, Display: &farm.RichResult{Mime: "text/plain", Data: third, More: more}}
+	}
+	bad.ID = "9-0"
+	err = b.AppendEvents(t.Context(), ref, 1, []farm.Event{value(0, true), value(1, true), value(2, true), value(3, false), stdout("8-0", "x"), bad})
+	testbed.Check(t, err != nil, "an event of the year 10,000 was encoded")
+	testbed.Diff(t, "all types of a value", []string{"7-0", "7-1", "7-2", "7-3"}, eventIDs(b.events(t, ref, "5-0")))
 }
 
 // eventsAreFenced: a worker whose job was taken over appends nothing and leaves no objects, and the reader sees what its successor wrote.
