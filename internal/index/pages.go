@@ -68,6 +68,9 @@ func (x *Index) recall(ctx context.Context, key string) (*page, error) {
 	}
 	place, err := x.placeBeyond(ctx)
 	if err != nil {
+		if ctx.Err() == nil && x.enter(p, nil) { // memory became free meanwhile
+			return p, nil
+		}
 		return nil, err
 	}
 	if p, ok = x.pages.get(key); !ok {
@@ -290,9 +293,10 @@ func (x *Index) need(ctx context.Context, c *charge, n int64) (err error) {
 	if c.place != nil || c.grow(n) {
 		return nil
 	}
-	if c.place, err = x.placeBeyond(ctx); err != nil {
-		x.discharge(c)
+	if c.place, err = x.placeBeyond(ctx); err == nil || ctx.Err() == nil && c.grow(n) { // memory became free meanwhile
+		return nil
 	}
+	x.discharge(c)
 	return err
 }
 

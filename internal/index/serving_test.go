@@ -248,6 +248,40 @@ func TestPagesAreChargedBeforeTheyAreRead(t *testing.T) {
 	}
 }
 
+// Who waits for a place beyond the budget has memory that became free meanwhile, for a page that is read and for one that is in memory.
+func TestMemoryThatBecameFreeIsUsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnread(t, fours(), newMemory(), budget.New(64*mib))
+		all := u.let
+		u.let = make(chan struct{})
+		close(u.let)
+		u.read(t.Context(), "loud", "/npm/known")
+		u.let = all
+		var others []*budget.Hold
+		for i, size := range []int64{28, 14, 7, 3} { // of the 56 for large requests
+			hold, ok := u.Memory().TryAcquire(fmt.Sprint("other", i), size*mib)
+			testbed.Require(t, ok, "there is no memory for others")
+			others = append(others, hold)
+		}
+		var readers []*slow
+		for _, name := range []string{"first", "second", "known", "new"} {
+			readers = append(readers, u.read(t.Context(), "loud", "/npm/"+name))
+		}
+		_, beyond := u.Users()
+		testbed.Require(t, beyond == 2 && readers[2].status == 0 && readers[3].status == 0, "%d pages are beyond the budget, status %d and %d", beyond, readers[2].status, readers[3].status)
+		for _, hold := range others {
+			hold.Release()
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		for i, r := range readers {
+			testbed.Check(t, r.status == http.StatusOK, "reader %d: status %d, %.100q", i, r.status, r.text)
+		}
+		u.end(t)
+	})
+}
+
 // Pages up to 256 KiB are not charged, and larger ones with what they take. An index that is given no budget has its own.
 func TestSizeOfPagesThatAreCharged(t *testing.T) {
 	t.Parallel()
