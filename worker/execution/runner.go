@@ -107,7 +107,10 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	began = time.Now()
 	tracing.Past(ctx, "run", began.Add(-v.Run), began) // as the agent measured it
 	kept, stored := tracing.Start(ctx, "collect", trace.SpanKindInternal)
-	artifacts, err := x.keep(budget.Without(kept), e) // what an earlier attempt has recorded is read while the list is charged
+	if e.charged { // what an earlier attempt has recorded is read while the list is charged
+		kept = budget.Without(kept)
+	}
+	artifacts, err := x.keep(kept, e)
 	stored(err)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -24,7 +24,6 @@ type snapshot struct {
 	Redacted int                 `json:"shown,omitempty"`
 	Large    int                 `json:"large,omitempty"`
 	Stored   int64               `json:"stored,omitempty"`
-	Inline   int                 `json:"inline,omitempty"`
 	RichSent int                 `json:"rich_sent,omitempty"`
 	Sent     [2]int              `json:"sent"`
 	RichFull bool                `json:"rich_full,omitempty"`
@@ -60,7 +59,7 @@ type sinkState struct {
 // the encoding, valid until the collector changes, and its length: spools are not copied.
 func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 	state := snapshot{
-		Seq: c.seq, Rich: c.rich, Redacted: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent, Sent: c.sent,
+		Seq: c.seq, Rich: c.rich, Redacted: c.shown, Large: c.large, Stored: c.stored, RichSent: c.richSent, Sent: c.sent,
 		RichFull: c.richFull, Clearing: c.clearing, Cleared: c.cleared, Marks: c.marks, Notes: c.notes, Missing: c.missing,
 	}
 	if c.unstored != nil {
@@ -133,7 +132,10 @@ func (c *collector) restore(r io.Reader) (err error) {
 	}
 	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Redacted, state.Large, state.Stored
 	c.sent, c.missing = state.Sent, state.Missing
-	c.inline, c.richSent, c.richFull, c.marks, c.notes = state.Inline, state.RichSent, state.RichFull, state.Marks, state.Notes
+	c.richSent, c.richFull, c.marks, c.notes = state.RichSent, state.RichFull, state.Marks, state.Notes
+	for _, r := range c.rich {
+		c.inline += inlineSize(r)
+	}
 	c.clearing, c.cleared = state.Clearing, state.Cleared
 	if e := state.Unstored; e != nil {
 		c.unstored = farm.Errorf(e.Code, "%s", e.Message)
