@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -208,10 +209,12 @@ func (s *Scheduler) outputAge() time.Duration { return max(uploadAge, s.jobAge()
 // days rounds up to whole days, the unit of the rules.
 func days(d time.Duration) int { return int((d + day - 1) / day) }
 
-// abort aborts old unfinished uploads.
+// abort aborts old unfinished uploads, in another order each time (each).
 func (s *Scheduler) abort(ctx context.Context) error {
 	var errs []error
-	for _, prefix := range []string{farm.ArtifactsPrefix, farm.RecordsPrefix, farm.StagingPrefix, farm.IndexPrefix} {
+	prefixes := []string{farm.ArtifactsPrefix, farm.RecordsPrefix, farm.StagingPrefix, farm.IndexPrefix}
+	rand.Shuffle(len(prefixes), func(i, j int) { prefixes[i], prefixes[j] = prefixes[j], prefixes[i] })
+	for _, prefix := range prefixes {
 		age := uploadAge
 		if prefix == farm.ArtifactsPrefix {
 			age = s.outputAge()
