@@ -19,7 +19,7 @@ import (
 
 // Bounds of the audit in memory.
 const (
-	auditWaiting = 4096            // entries that wait for Redis, of one tenant half as many; more are dropped and counted
+	auditWaiting = 4096            // entries that wait for Redis, of one tenant at most half of what others leave; more are dropped and counted
 	auditBatch   = 256             // entries of one write
 	auditTimeout = 5 * time.Second // of one write
 	strangers    = time.Second     // between two entries of requests without a valid key, which anybody can send
@@ -56,7 +56,7 @@ func (a *auditor) add(ctx context.Context, e farm.AuditEntry) {
 	a.log.LogAttrs(ctx, slog.LevelInfo, "audit", slog.String("audit_id", e.ID), slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID),
 		slog.String("route", e.Route), slog.String("subject", e.Subject), slog.String("job_id", e.JobID), slog.String("sandbox_id", e.SandboxID),
 		slog.String("from", e.From), slog.Int("status", e.Status), slog.String("request_id", e.RequestID))
-	if len(a.waiting) >= auditWaiting || a.of[e.Tenant] >= auditWaiting/2 {
+	if own := a.of[e.Tenant]; own >= (auditWaiting-(len(a.waiting)-own))/2 {
 		a.missed++
 		return
 	}
