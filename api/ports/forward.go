@@ -125,7 +125,7 @@ func (f *forwarded) ping(ctx context.Context, every, stall time.Duration) {
 		bounded, done := context.WithTimeout(ctx, stall)
 		err := f.ws.Ping(bounded)
 		done()
-		if err != nil && !f.writing.Load() {
+		if err != nil && (!f.writing.Load() || !errors.Is(err, context.DeadlineExceeded)) {
 			_ = f.conn.Close()
 			return
 		}
