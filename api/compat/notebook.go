@@ -306,7 +306,7 @@ func (n *Notebook) rich(ctx context.Context, r wire.Rich) notebookRich {
 	found, err := n.farm.Artifact(ctx, r.ArtifactID, min(n.largest, n.left))
 	text := strings.HasPrefix(r.Mime, "text/") || wire.IsMarkup(r.Mime)
 	if err == nil && text {
-		err = budget.Quoting(ctx, found.Content)
+		err = budget.Quoting(ctx, found.Content, 1)
 	}
 	if farm.CodeOf(err) == farm.CodeExhausted {
 		n.left = 0 // the next would wait as long

@@ -342,7 +342,7 @@ func (s *stream) content(ctx context.Context, d *farm.RichResult) (any, bool, er
 		}
 		if text = string(raw); !plain && !textual(d.Mime) {
 			text = base64.StdEncoding.EncodeToString(raw)
-		} else if budget.Quoting(ctx, raw) != nil {
+		} else if budget.Quoting(ctx, raw, 1) != nil {
 			s.leaveOut(d)
 			return nil, false, nil
 		}

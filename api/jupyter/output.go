@@ -87,7 +87,7 @@ func (o *output) text(ctx context.Context, d *farm.RichResult) (text string, ok 
 	}
 	plain := strings.HasPrefix(d.Mime, "text/")
 	if err == nil && (plain || wire.IsMarkup(d.Mime)) {
-		err = budget.Quoting(ctx, raw)
+		err = budget.Quoting(ctx, raw, 1)
 	}
 	switch {
 	case !fits, err != nil:

@@ -17,7 +17,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
-	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // eventBytes is the longest result that is sent as one event of a stream. Clients that use the official Python SDK end the session
@@ -35,34 +34,40 @@ func fitted(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		if err != nil || result == nil {
 			return result, err
 		}
+		if err := escaping(ctx, result); err != nil { // before the core, since it may wait
+			return nil, err
+		}
 		if err := budget.TakeCore(ctx, weigh(result)); err != nil {
 			return nil, err
 		}
 		if streamed(ctx, r) {
 			fit(result, eventBytes)
 		}
-		if err := escaping(ctx, result); err != nil {
-			return mcp.NewToolResultError(farm.MessageOf(err)), nil
-		}
 		return result, nil
 	}
 }
 
 // escaping charges the request for what the library makes of the texts of a large result, in which it escapes <, > and &. Structured content has them
-// once more.
+// once more. A result that there is no memory for is shortened: its code has run. The error is that of ctx.
 func escaping(ctx context.Context, r *mcp.CallToolResult) error {
 	for _, block := range r.Content {
 		text, ok := block.(mcp.TextContent)
 		if !ok || len(text.Text) <= budget.SmallBytes {
 			continue
 		}
-		err := budget.Quoting(ctx, text.Text)
-		if err == nil && r.StructuredContent != nil {
-			err = budget.Quoting(ctx, text.Text)
+		copies := 1
+		if r.StructuredContent != nil {
+			copies = 2
 		}
-		if err != nil {
-			return err
+		if budget.Quoting(ctx, text.Text, copies) == nil {
+			continue
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		*r = *(shortener{text: scarceText, items: leastItems}).of(r)
+		r.Content = append(r.Content, mcp.NewTextContent(tooLong))
+		return nil
 	}
 	return nil
 }
@@ -174,6 +179,9 @@ const (
 	leastText  = 4 << 10
 	leastItems = 25
 )
+
+// scarceText is what is left of a text while there is no memory for its escapes, in bytes.
+const scarceText = 8 << 10
 
 // shortener cuts texts and lists that are longer than its limits.
 type shortener struct{ text, items int }

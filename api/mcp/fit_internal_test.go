@@ -33,7 +33,7 @@ func TestResultsThatFitAreNotChanged(t *testing.T) {
 	}
 }
 
-// The library escapes <, > and & of the texts of a result, and of what is structured in it.
+// The library escapes <, > and & of the texts of a result, and of what is structured in it. What there is no memory for is shortened.
 func TestEscapesOfALargeResultAreCharged(t *testing.T) {
 	t.Parallel()
 	const more = 10 // for each <: five, in the encoder and in the answer
@@ -41,7 +41,7 @@ func TestEscapesOfALargeResultAreCharged(t *testing.T) {
 		size, charged int
 		structured    any
 		held          int64
-		refused       bool
+		short         bool
 	}{
 		{budget.SmallBytes, 0, nil, 0, false},
 		{budget.SmallBytes + 1, more * (budget.SmallBytes + 1), nil, 0, false},
@@ -54,8 +54,10 @@ func TestEscapesOfALargeResultAreCharged(t *testing.T) {
 		got, err := fitted(func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(strings.Repeat("<", c.size))}, StructuredContent: c.structured}, nil
 		})(ctx, mcp.CallToolRequest{})
-		if err != nil || got.IsError != c.refused || hold.Bytes()-before != int64(c.charged) {
-			t.Errorf("of %d bytes %d are charged, refused %v: %v; want %d, %v", c.size, hold.Bytes()-before, got.IsError, err, c.charged, c.refused)
+		testbed.Must(t, err)
+		short := encodedLen(got) <= budget.SmallBytes && len(got.Content) == 2 && reflect.DeepEqual(got.Content[1], mcp.NewTextContent(tooLong))
+		if got.IsError || short != c.short || hold.Bytes()-before != int64(c.charged) {
+			t.Errorf("of %d bytes %d are charged, and %d are left in %d blocks; want %d, short %v", c.size, hold.Bytes()-before, encodedLen(got), len(got.Content), c.charged, c.short)
 		}
 		hold.Release()
 	}

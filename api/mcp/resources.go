@@ -60,7 +60,7 @@ func (s *Server) reader(param string, read func(context.Context, map[string]any)
 		}
 		text := plain(f.content)
 		if err == nil && text {
-			err = budget.Quoting(ctx, f.content)
+			err = budget.Quoting(ctx, f.content, 1)
 		}
 		if err != nil {
 			return nil, s.unreadable(ctx, about, err)

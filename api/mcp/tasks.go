@@ -234,7 +234,7 @@ func (f *farmTasks) resultOf(ctx context.Context, j *wire.Job) (*mcp.CallToolRes
 	}
 	result := (&call{Server: f.Server, arguments: arguments{}, ctx: ctx, farm: over, tool: t}).result()
 	result.ResultType = mcp.ResultTypeComplete
-	return result, nil
+	return result, escaping(ctx, result)
 }
 
 // endedFarm is a farm whose verbs return a job that is already final.

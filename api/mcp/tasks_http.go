@@ -232,7 +232,7 @@ func (x *tasks) reply(ctx context.Context, w http.ResponseWriter, id json.RawMes
 	w.WriteHeader(http.StatusOK)
 	_ = budget.TakeCore(ctx, weigh(result)) // an error means that the caller disconnected
 	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false) // escaped, output would take up to six times what it was charged for
+	encoder.SetEscapeHTML(false) // the library escapes the texts of results all the same (escaping)
 	err := encoder.Encode(struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`

@@ -68,14 +68,14 @@ func chargeValues(ctx context.Context, values, size int) error {
 }
 
 // Quoting charges the request (see Charge) with what a text of its answer takes beyond BodyWeight as a JSON string, in which most control characters
-// and bytes that are not UTF-8 are six bytes each: the encoder has it once, and the answer once more. What does not fit into the tenant's share is
-// refused with CodeExhausted.
-func Quoting[T ~string | ~[]byte](ctx context.Context, text T) error {
+// and bytes that are not UTF-8 are six bytes each: of each of its copies, the encoder has it once, and the answer once more. What does not fit into the
+// tenant's share is refused with CodeExhausted.
+func Quoting[T ~string | ~[]byte](ctx context.Context, text T, copies int) error {
 	n := farm.Quoted(text) - len(text)
 	for i := range len(text) {
 		if c := text[i]; c == '<' || c == '>' || c == '&' {
 			n += 5 // of \u003c
 		}
 	}
-	return charge(ctx, 2*int64(n), (*Hold).addWhole)
+	return charge(ctx, 2*int64(copies*n), (*Hold).addWhole)
 }

@@ -31,13 +31,13 @@ func TestValues(t *testing.T) {
 func TestQuotingChargesEscapes(t *testing.T) {
 	t.Parallel()
 	for _, one := range []string{"a", "ü\U0001f600", "\x01", "\b", "\n", `"`, `\`, "<", "&", "\xff", "\xe2\x80", "\u2028", "\ufffd", "\x7f"} {
-		const count = 1000
+		const count, copies = 1000, 2
 		text := strings.Repeat(one, count)
 		ctx, hold := budget.New(0).With(t.Context(), "acme", 0)
-		testbed.Must(t, budget.Quoting(ctx, []byte(text)))
+		testbed.Must(t, budget.Quoting(ctx, []byte(text), copies))
 		escaped, err := json.Marshal(text)
 		testbed.Must(t, err)
-		if more := int64(2 * (len(escaped) - len(`""`) - len(text))); hold.Bytes() < more || hold.Bytes() > more+6*count || len(one) == 1 && one < " " && more == 0 {
+		if more := int64(2 * copies * (len(escaped) - len(`""`) - len(text))); hold.Bytes() < more || hold.Bytes() > more+6*count*copies || len(one) == 1 && one < " " && more == 0 {
 			t.Errorf("%q: %d bytes are charged, and it takes %d more", one, hold.Bytes(), more)
 		}
 		hold.Release()
@@ -52,7 +52,7 @@ func TestQuotingIsRefusedBeyondTheShare(t *testing.T) {
 		ctx, hold := budget.New(64<<20).With(t.Context(), "acme", 0)
 		testbed.Must(t, budget.Charge(ctx, held))
 		before := hold.Bytes()
-		err := budget.Quoting(ctx, bytes.Repeat([]byte{1}, size))
+		err := budget.Quoting(ctx, bytes.Repeat([]byte{1}, size), 1)
 		testbed.Diff(t, fmt.Sprintf("with %d bytes held", held), want, farm.CodeOf(err))
 		testbed.Check(t, (err == nil) == (hold.Bytes() > before), "%d bytes are held, %d before: %v", hold.Bytes(), before, err)
 		hold.Release()
