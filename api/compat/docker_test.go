@@ -133,7 +133,7 @@ func (b *dockerBundle) call(tool string, args map[string]any) map[string]any {
 	err = errors.Join(err, json.Unmarshal(text, &decoded))
 	testbed.Must(b.t, err)
 	reply, _ := b.set.Call(b.t.Context(), b.env, tool, decoded)
-	text, err = wire.Encode(reply.Value)
+	text, err = farm.Encode(reply.Value)
 	testbed.Must(b.t, err)
 	var out map[string]any
 	if err := json.Unmarshal(text, &out); err != nil {

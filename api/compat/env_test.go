@@ -40,7 +40,7 @@ func (b *envBundle) call(tool string, args map[string]any) (map[string]any, mcp.
 		args["container_id"] = b.id
 	}
 	reply, _ := b.set.Call(b.t.Context(), b.env, tool, args)
-	text, err := wire.Encode(reply.Value)
+	text, err := farm.Encode(reply.Value)
 	testbed.Must(b.t, err)
 	var out map[string]any
 	if err := json.Unmarshal(text, &out); err != nil {

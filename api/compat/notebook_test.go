@@ -39,7 +39,7 @@ func (b *notebookBundle) call(tool string, args map[string]any) string {
 	if text, ok := reply.Value.(string); ok {
 		return text
 	}
-	text, err := wire.Encode(reply.Value)
+	text, err := farm.Encode(reply.Value)
 	testbed.Must(b.t, err)
 	return string(text)
 }

@@ -111,7 +111,7 @@ func refuseNotebook(name string, args mcp.Arguments, err error) mcp.Reply {
 	if args == nil {
 		code = http.StatusUnprocessableEntity
 	}
-	body, _ := wire.Encode(map[string]any{"detail": detail}) // texts always encode
+	body, _ := farm.Encode(map[string]any{"detail": detail}) // texts always encode
 	return mcp.Reply{Value: fmt.Sprintf("Error calling %s. Status code: %d. Response: %s", name, code, body), IsError: true}
 }
 

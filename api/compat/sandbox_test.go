@@ -41,7 +41,7 @@ func setupSandbox(t *testing.T) *sandboxBundle {
 func (b *sandboxBundle) call(tool string, args any) (map[string]any, error) {
 	b.t.Helper()
 	reply, err := b.set.Call(b.t.Context(), b.env, tool, args)
-	text, broken := wire.Encode(reply.Value)
+	text, broken := farm.Encode(reply.Value)
 	testbed.Must(b.t, broken)
 	var out map[string]any
 	if broken := json.Unmarshal(text, &out); broken != nil {
@@ -183,7 +183,7 @@ func TestListReportsDockersStates(t *testing.T) {
 	b := setupSandbox(t)
 	reply, err := b.set.Call(t.Context(), b.env, "list_sandboxes", nil)
 	testbed.Must(t, err)
-	text, _ := wire.Encode(reply.Value)
+	text, _ := farm.Encode(reply.Value)
 	var list []map[string]any
 	if err := json.Unmarshal(text, &list); err != nil || len(list) != 1 {
 		t.Fatalf("%s: %v", text, err)

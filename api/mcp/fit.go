@@ -15,8 +15,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
-	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // eventBytes is the longest result that is sent as one event of a stream. Clients that use the official Python SDK end the session
@@ -216,7 +216,7 @@ func (s shortener) structured(value any) any {
 	if value == nil {
 		return nil
 	}
-	text, err := wire.Encode(value)
+	text, err := farm.Encode(value)
 	if err != nil {
 		return value
 	}
@@ -242,7 +242,7 @@ func (s shortener) marked(members map[string]any, text []byte) []byte {
 		set[name] = mark == true || len(stream) > s.text
 	}
 	all["truncated"] = set
-	if marked, err := wire.Encode(all); err == nil {
+	if marked, err := farm.Encode(all); err == nil {
 		return marked
 	}
 	return text
@@ -276,7 +276,7 @@ func (s shortener) value(d *json.Decoder, out *bytes.Buffer, member string) erro
 	case string:
 		token = s.cut(member, t)
 	}
-	text, err := wire.Encode(token)
+	text, err := farm.Encode(token)
 	out.Write(text)
 	return err
 }
@@ -318,7 +318,7 @@ func (s shortener) members(d *json.Decoder, out *bytes.Buffer, begin json.Delim)
 				return fmt.Errorf("read name: %w", err)
 			}
 			member, _ = name.(string)
-			text, err := wire.Encode(name)
+			text, err := farm.Encode(name)
 			if err != nil {
 				return err
 			}

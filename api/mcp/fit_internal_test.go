@@ -10,8 +10,8 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -76,7 +76,7 @@ func oldShape(t *testing.T, stdout string, files int) *mcp.CallToolResult {
 		Files    []string `json:"files"`
 	}
 	value := shape{stdout, 3, list}
-	text, err := wire.Encode(value)
+	text, err := farm.Encode(value)
 	if err != nil {
 		t.Fatal(err)
 	}

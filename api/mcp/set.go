@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Set is a set of tools whose answers have another shape than the farm's own, as in older systems. It is served over the
@@ -129,7 +130,7 @@ func (s *SetServer) result(reply Reply) (*mcp.CallToolResult, error) {
 	if text, ok := reply.Value.(string); ok {
 		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: reply.IsError}, nil
 	}
-	text, err := wire.Encode(reply.Value)
+	text, err := farm.Encode(reply.Value)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
-	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -178,7 +177,7 @@ func (t *SSE) pump(ctx context.Context, out *writer, s *stream) {
 			err = t.event(out, "message", answer.text)
 			answer.memory.Release()
 		case note := <-s.notes:
-			text, broken := wire.Encode(note)
+			text, broken := farm.Encode(note)
 			if broken == nil {
 				err = t.event(out, "message", text)
 			}
@@ -298,7 +297,7 @@ func (t *SSE) answer(ctx context.Context, memory *budget.Hold, message []byte) (
 		if answer == nil {
 			return nil, nil
 		}
-		if text, err = wire.Encode(answer); err != nil {
+		if text, err = farm.Encode(answer); err != nil {
 			return nil, err
 		}
 		if !memory.Grow(max(0, int64(len(text))-memory.Bytes())) { // what a tool has read is charged already
@@ -308,7 +307,7 @@ func (t *SSE) answer(ctx context.Context, memory *budget.Hold, message []byte) (
 	if err != nil {
 		var m head
 		_ = json.Unmarshal(message, &m) // Post has checked it
-		return wire.Encode(failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)}))
+		return farm.Encode(failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)}))
 	}
 	return text, nil
 }

@@ -150,6 +150,6 @@ func (s *Service) event(ctx context.Context, e *farm.Event) (wire.Event, error) 
 	default:
 		data = struct{}{}
 	}
-	text, err := wire.Encode(data)
+	text, err := farm.Encode(data)
 	return wire.Event{ID: e.ID, Name: string(e.Name), Data: text}, err
 }

@@ -1,9 +1,10 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Result is what a job produced: exactly one field is set, by the kind of the job. In JSON only that field's content
@@ -132,15 +133,15 @@ type NoteResult struct {
 func (r Result) MarshalJSON() ([]byte, error) {
 	switch {
 	case r.Execute != nil:
-		return Encode(r.Execute)
+		return farm.Encode(r.Execute)
 	case r.Command != nil:
-		return Encode(r.Command)
+		return farm.Encode(r.Command)
 	case r.File != nil:
-		return Encode(r.File)
+		return farm.Encode(r.File)
 	case r.Install != nil:
-		return Encode(r.Install)
+		return farm.Encode(r.Install)
 	case r.Note != nil:
-		return Encode(r.Note)
+		return farm.Encode(r.Note)
 	default:
 		return []byte("{}"), nil
 	}
@@ -179,15 +180,4 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("decode result: %w", err)
 	}
 	return nil
-}
-
-// Encode is json.Marshal without the escapes for HTML, which take six bytes each: output of code is full of < and &.
-func Encode(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode %T: %w", v, err)
-	}
-	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }

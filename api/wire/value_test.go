@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -88,7 +89,7 @@ func TestValuesAreNotEscapedForHTML(t *testing.T) {
 		`"url":"/x?a=1&b=2"`: wire.DisplayData{URL: "/x?a=1&b=2"},
 		`"data":""`:          wire.DisplayData{},
 	} {
-		data, err := wire.Encode(v)
+		data, err := farm.Encode(v)
 		testbed.Check(t, err == nil && strings.Contains(string(data), want), "%s has no %s: %v", data, want, err)
 	}
 }

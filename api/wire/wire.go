@@ -7,6 +7,8 @@ package wire
 import (
 	"encoding/json"
 	"net/http"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // List is one page, newest first. NextCursor is empty (null in JSON) on the last page.
@@ -93,9 +95,9 @@ type FieldError struct {
 func (r Rich) MarshalJSON() ([]byte, error) {
 	type plain Rich
 	if r.Data != "" || r.URL != "" || r.ArtifactID != "" {
-		return Encode(plain(r))
+		return farm.Encode(plain(r))
 	}
-	return Encode(struct {
+	return farm.Encode(struct {
 		plain
 		Data string `json:"data"`
 	}{plain: plain(r)})
@@ -105,9 +107,9 @@ func (r Rich) MarshalJSON() ([]byte, error) {
 func (d DisplayData) MarshalJSON() ([]byte, error) {
 	type plain DisplayData
 	if d.Data != "" || d.URL != "" || d.ArtifactID != "" {
-		return Encode(plain(d))
+		return farm.Encode(plain(d))
 	}
-	return Encode(struct {
+	return farm.Encode(struct {
 		plain
 		Data string `json:"data"`
 	}{plain: plain(d)})

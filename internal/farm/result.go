@@ -1,7 +1,9 @@
 package farm
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -235,6 +237,17 @@ func Shorten(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxQuoted], "") + "…"
+}
+
+// Encode is json.Marshal without the escapes for HTML, which take six bytes each: output of code is full of < and &.
+func Encode(v any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
 // Quoted is how many bytes a text takes in a JSON string, as records have it: a quotation mark, a backslash and the end of a line take two, other

@@ -215,7 +215,7 @@ func parsePackument(body io.Reader, name string, root *url.URL, short bool) (*pa
 
 // field writes a field of the document.
 func (k *packument) field(key string, value json.RawMessage) error {
-	name, err := compact(key)
+	name, err := farm.Encode(key)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (k *packument) versions(dec *json.Decoder) error {
 		if err != nil || text == nil {
 			return err
 		}
-		name, err := compact(version)
+		name, err := farm.Encode(version)
 		if err != nil {
 			return err
 		}
@@ -286,16 +286,16 @@ func (k *packument) version(version string, fields map[string]json.RawMessage) (
 	if err := k.page.link(k.page.Files[len(k.page.Files)-1].URL); err != nil {
 		return nil, err
 	}
-	if all["tarball"], err = compact(k.mark + "/" + k.name + "/-/" + url.PathEscape(name)); err != nil {
+	if all["tarball"], err = farm.Encode(k.mark + "/" + k.name + "/-/" + url.PathEscape(name)); err != nil {
 		return nil, err
 	}
-	if fields["dist"], err = compact(all); err != nil {
+	if fields["dist"], err = farm.Encode(all); err != nil {
 		return nil, err
 	}
 	if k.short {
 		shorten(fields)
 	}
-	text, err := compact(fields)
+	text, err := farm.Encode(fields)
 	if err != nil {
 		return nil, err
 	}

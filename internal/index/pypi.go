@@ -186,7 +186,7 @@ func renderJSON(p *page) ([]byte, error) {
 		}
 		out.Files = append(out.Files, j)
 	}
-	return compact(out)
+	return farm.Encode(out)
 }
 
 // htmlPiece is how much of a page is written at once.

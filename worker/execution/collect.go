@@ -367,22 +367,11 @@ func (c *collector) metadata(raw json.RawMessage) json.RawMessage {
 	if len(object) == 0 {
 		return nil
 	}
-	text, err := encode(object) // again, so it is UTF-8, and each key is there once
+	text, err := farm.Encode(object) // again, so it is UTF-8, and each key is there once
 	if err != nil {
 		panic(fmt.Sprintf("encode what was decoded: %v", err))
 	}
 	return text
-}
-
-// encode is json.Marshal without the escapes for HTML, which take six bytes each.
-func encode(v any) ([]byte, error) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(text.Bytes(), "\n"), nil
 }
 
 // depth is how many levels of objects and arrays a value has.

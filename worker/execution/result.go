@@ -273,7 +273,7 @@ func (why Abridgement) note() string {
 func Abridged(r *farm.Result, why Abridgement) *farm.Result {
 	for limit := maxAbridged; limit >= 16; limit /= 4 {
 		short := abridged(r, why, limit)
-		if data, err := encode(short); err == nil && len(data) <= store.InlineBytes {
+		if data, err := farm.Encode(short); err == nil && len(data) <= store.InlineBytes {
 			return short
 		}
 	}

@@ -86,7 +86,7 @@ func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 		}
 		state.Outputs = append(state.Outputs, pair)
 	}
-	text, err := encode(state)
+	text, err := farm.Encode(state)
 	if err != nil {
 		return nil, 0, fmt.Errorf("encode snapshot: %w", err)
 	}

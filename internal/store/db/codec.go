@@ -1,7 +1,6 @@
 package db
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,15 +86,13 @@ func flag(b bool) string {
 	return ""
 }
 
-// Encode encodes a part of a record, which an error names. Unlike json.Marshal it leaves <, > and & as they are: escaped they take six bytes each.
+// Encode is farm.Encode of a part of a record, which an error names.
 func Encode(what string, v any) ([]byte, error) {
-	var data bytes.Buffer
-	encoder := json.NewEncoder(&data)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
+	data, err := farm.Encode(v)
+	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", what, err)
 	}
-	return bytes.TrimSuffix(data.Bytes(), []byte("\n")), nil
+	return data, nil
 }
 
 // Moment reads a time as Micros wrote it.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/service"
-	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/tracing"
@@ -100,7 +99,7 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 		}
 		ctx, end := tracing.Begin(tracing.Remote(ctx, record.Trace), p.tracer, "callback", trace.SpanKindClient)
 		defer end(nil)
-		body, err := wire.Encode(job.Job)
+		body, err := farm.Encode(job.Job)
 		if err != nil {
 			return err
 		}
