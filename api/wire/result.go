@@ -1,10 +1,9 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-
-	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Result is what a job produced: exactly one field is set, by the kind of the job. In JSON only that field's content
@@ -133,15 +132,15 @@ type NoteResult struct {
 func (r Result) MarshalJSON() ([]byte, error) {
 	switch {
 	case r.Execute != nil:
-		return farm.Encode(r.Execute)
+		return encode(r.Execute)
 	case r.Command != nil:
-		return farm.Encode(r.Command)
+		return encode(r.Command)
 	case r.File != nil:
-		return farm.Encode(r.File)
+		return encode(r.File)
 	case r.Install != nil:
-		return farm.Encode(r.Install)
+		return encode(r.Install)
 	case r.Note != nil:
-		return farm.Encode(r.Note)
+		return encode(r.Note)
 	default:
 		return []byte("{}"), nil
 	}
@@ -180,4 +179,15 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("decode result: %w", err)
 	}
 	return nil
+}
+
+// encode is json.Marshal without the escapes for HTML, which take six bytes each: output of code is full of < and &.
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }

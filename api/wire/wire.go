@@ -7,8 +7,6 @@ package wire
 import (
 	"encoding/json"
 	"net/http"
-
-	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // List is one page, newest first. NextCursor is empty (null in JSON) on the last page.
@@ -95,9 +93,9 @@ type FieldError struct {
 func (r Rich) MarshalJSON() ([]byte, error) {
 	type plain Rich
 	if r.Data != "" || r.URL != "" || r.ArtifactID != "" {
-		return farm.Encode(plain(r))
+		return encode(plain(r))
 	}
-	return farm.Encode(struct {
+	return encode(struct {
 		plain
 		Data string `json:"data"`
 	}{plain: plain(r)})
@@ -107,9 +105,9 @@ func (r Rich) MarshalJSON() ([]byte, error) {
 func (d DisplayData) MarshalJSON() ([]byte, error) {
 	type plain DisplayData
 	if d.Data != "" || d.URL != "" || d.ArtifactID != "" {
-		return farm.Encode(plain(d))
+		return encode(plain(d))
 	}
-	return farm.Encode(struct {
+	return encode(struct {
 		plain
 		Data string `json:"data"`
 	}{plain: plain(d)})
