@@ -134,7 +134,7 @@ func (t *trail) itself(status int) farm.AuditEntry {
 func follow(c *gin.Context) *trail {
 	caller := rest.Caller(c)
 	t := &trail{entry: farm.AuditEntry{
-		Tenant: caller.Tenant, KeyID: caller.KeyID, Route: rest.Method(c) + " " + rest.PathTemplate(c), Subject: farm.Shorten(e2b.SandboxID(c.Param("id"))),
+		Tenant: caller.Tenant, KeyID: caller.KeyID, Route: rest.Method(c) + " " + rest.PathTemplate(c), Subject: farm.Shorten(cmp.Or(e2b.SandboxID(c.Param("id")), c.Param("name"))),
 		From: cmp.Or(c.RemoteIP(), "local"), RequestID: rest.RequestID(c),
 	}}
 	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), trailContext{}, t))
@@ -148,6 +148,13 @@ func follow(c *gin.Context) *trail {
 func follows(c *gin.Context, process string) {
 	if t, ok := c.Request.Context().Value(trailContext{}).(*trail); ok {
 		t.entry.Subject, t.entry.SandboxID = farm.Shorten(process), farm.Shorten(c.Param("id"))
+	}
+}
+
+// makes says what a request has made, where its path does not name it.
+func makes(c *gin.Context, id string) {
+	if t, ok := c.Request.Context().Value(trailContext{}).(*trail); ok {
+		t.entry.Subject = id
 	}
 }
 

@@ -59,12 +59,21 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	b.do("GET", "/v1/keys", nil, bearer("admin")...)
-	admin := b.audited("tenant=acme", 1)
-	if len(admin) != 1 || admin[0].Route != "POST /v1/keys" {
-		t.Errorf("of the admin, who made a key and read the rest: %+v", admin)
+	b.do("PATCH", "/v1/tenants/blue", `{"set":{"max_sandboxes":5}}`, bearer("admin")...)
+	b.do("PUT", "/v1/tenants/green", `{}`, bearer("admin")...)
+	admin := b.audited("tenant=acme", 3)
+	if len(admin) != 3 {
+		t.Fatalf("of the admin, who made a key, set quotas and read the rest: %+v", admin)
+	}
+	for i, want := range []wire.AuditEntry{
+		{Route: "PUT /v1/tenants/:name", Subject: "green"}, {Route: "PATCH /v1/tenants/:name", Subject: "blue"}, {Route: "POST /v1/keys", Subject: made.Key.ID},
+	} {
+		if admin[i].Route != want.Route || admin[i].Subject != want.Subject {
+			t.Errorf("entry %d of the admin: %+v, want %+v", i, admin[i], want)
+		}
 	}
 	strangers := 0
-	for _, e := range b.audited("", 7) {
+	for _, e := range b.audited("", 9) {
 		if e.Tenant == "" && e.Status == http.StatusUnauthorized && e.Route == "GET /v1/jobs" {
 			strangers++
 		}

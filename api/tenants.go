@@ -152,6 +152,7 @@ func (s *Server) createKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	makes(c, made.Key.ID)
 	return rest.Reply(c, http.StatusCreated, made)
 }
 

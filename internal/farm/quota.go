@@ -300,7 +300,7 @@ type AuditEntry struct {
 	Tenant    string    `json:"tenant"`               // "" for a request whose key is not valid
 	KeyID     string    `json:"key_id,omitempty"`     // "" without a key, "local" for the operator on the farm's machine
 	Route     string    `json:"route"`                // method and path template
-	Subject   string    `json:"subject,omitempty"`    // the id in the path, such as that of a sandbox, or of a process that a tool started or ended
+	Subject   string    `json:"subject,omitempty"`    // the id or the tenant in the path, such as a sandbox, the key that was made, or the process that a tool started or ended
 	JobID     string    `json:"job_id,omitempty"`     // of the job that was accepted
 	SandboxID string    `json:"sandbox_id,omitempty"` // of that job or process, or of the link that a tool made
 	From      string    `json:"from"`                 // address of the caller
