@@ -115,6 +115,8 @@ func TestQueuedJobSaysWhatItWaitsFor(t *testing.T) {
 	beat()
 	says(first, "queue", "It is next in the queue cpu.")
 	says(accept(storetest.Execute(first.SandboxID)), "fifo", "one comes first: "+first.ID+" (create, queued)")
+	b.do("PATCH", "/v1/tenants/"+access.DefaultTenant, `{"set":{"max_running":1}}`)
+	says(accept(storetest.Create()), "max_running", "As many jobs of your tenant run or are about to as its quota max_running allows: 1.")
 }
 
 func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {

@@ -62,7 +62,7 @@ func (s *Service) ask(ctx context.Context, c Call, a store.Accept) (Outcome, err
 		s.giveUp(ctx, a.Job.Ref())
 	}
 	if err == nil && !out.Done() {
-		err = farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g seconds. Try again.", c.Wait.Seconds())
+		err = farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g s. Try again.", c.Wait.Seconds())
 	}
 	return out, err
 }

@@ -309,9 +309,9 @@ func (s *Service) waiting(ctx context.Context, j *farm.Job, wait store.Wait, pos
 	case wait.Before > 1:
 		return is(waitsFIFO, "Jobs of a sandbox run one after the other, and %d come first: %s (%s, %s) and those behind it.", wait.Before, wait.Head, wait.HeadKind, wait.HeadState)
 	case wait.Parked && !j.Inline && wait.MaxRunning >= 0 && wait.Running >= wait.MaxRunning:
-		return is(waitsRunning, "%d jobs of your tenant run or are about to, as many as its quota max_running allows.", wait.Running)
+		return is(waitsRunning, "As many jobs of your tenant run or are about to as its quota max_running allows: %d.", wait.Running)
 	case wait.Parked:
-		return is(waitsQueueShare, "%d jobs of your tenant are before it in the queue %s, as many as the queue share of a tenant allows. It enters the queue when one of them has begun.", wait.Slots, wait.Queue)
+		return is(waitsQueueShare, "As many jobs of your tenant are before it in the queue %s as the queue share of a tenant allows: %d. It enters the queue when one of them has begun.", wait.Queue, wait.Slots)
 	}
 	nodes, err := s.readNodes(ctx, false)
 	if err != nil {

@@ -49,7 +49,7 @@ def test_events_replay_from_any_point(box: Sandbox) -> None:
 
 
 def test_a_wait_timeout_does_not_end_the_job_and_cancel_does(box: Sandbox) -> None:
-    with pytest.raises(WaitTimeout, match="after 1 seconds") as raised:
+    with pytest.raises(WaitTimeout, match="after 1 s") as raised:
         box.run(FOREVER, wait_timeout=1)
     job = raised.value.job
     assert job.state in {"queued", "running"}

@@ -2,6 +2,8 @@ package verbs_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +174,28 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 			started := slices.DeleteFunc(f.asked(), func(r string) bool { return strings.HasPrefix(r, "GET") })
 			testbed.Diff(t, "requests that start work", test.want, started)
 		})
+	}
+}
+
+// Files that are not stored have one note: that of the farm where their tenant's storage is full, else that of the command line.
+func TestRunNotesSkippedFilesOnce(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "a.py")
+	testbed.Must(t, os.WriteFile(script, []byte("1"), 0o600))
+	for _, c := range []struct {
+		skipped int
+		notes   []string
+		want    string
+	}{
+		{1, []string{"The storage of your tenant is full (quota max_stored_mb)."}, "note: The storage of your tenant is full (quota max_stored_mb).\n"},
+		{1, nil, "note: 1 file exceeded the limits of the farm and got no download link.\n"},
+		{2, []string{"Other."}, "note: Other.\nnote: 2 files exceeded the limits of the farm and got no download link.\n"},
+	} {
+		f := newFarm(t)
+		f.Script = prints("", wire.ExecuteResult{ArtifactsSkipped: c.skipped, Notes: c.notes})
+		if got := f.sandfarm(t.Context(), "", "run", script); got != (outputs{0, "", c.want}) {
+			t.Errorf("%+v, want %q", got, c.want)
+		}
 	}
 }
 

@@ -120,7 +120,7 @@ class Jobs:
             if job.final:
                 return await self.with_linked_data(job)
             if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeout(f"the job {job_id} is still {job.state} after {timeout:g} seconds", job=job)
+                raise WaitTimeout(f"the job {job_id} is still {job.state} after {timeout:g} s", job=job)
             attempt = 0 if time.monotonic() - sent >= min(wait, 1.0) else attempt + 1
             if attempt:  # the farm answered at once instead of holding the request
                 await self._io.sleep(backoff(attempt))
@@ -232,7 +232,7 @@ class Jobs:
                         await call(callbacks.result, await self._download_links(rich))
                 if event is None:
                     if deadline is not None and time.monotonic() >= deadline:
-                        raise WaitTimeout(f"the job {job_id} is not done after {timeout:g} seconds", job=await self.get(job_id))
+                        raise WaitTimeout(f"the job {job_id} is not done after {timeout:g} s", job=await self.get(job_id))
                     continue
                 if event.name == "stdout":
                     await call(callbacks.stdout, event.text)
