@@ -111,6 +111,9 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 // CallbackSecret is the signing key of a tenant, in the form that webhook libraries expect. It reads the secret of the farm and never makes one: a
 // secret in another directory than the farm's would verify nothing.
 func CallbackSecret(s *Settings, tenant string) (string, error) {
+	if !farm.ValidTenant(tenant) {
+		return "", fmt.Errorf("tenant %q must be "+farm.TenantNames, farm.Shorten(tenant))
+	}
 	secret := []byte(s.CallbackSecret)
 	if len(secret) == 0 {
 		kept, err := readBytes(s.path("secret"), secretBytes)

@@ -205,6 +205,11 @@ func TestCallbackSecretIsThatOfTheFarm(t *testing.T) {
 	if err != nil || again != first || other == first {
 		t.Errorf("secrets %q, %q, %q: %v", first, again, other, err)
 	}
+	for _, name := range []string{"", "team blue", "fleet", strings.Repeat("a", 65)} {
+		if secret, err := farmd.CallbackSecret(s, name); err == nil || !strings.Contains(err.Error(), farm.TenantNames) {
+			t.Errorf("the secret of the tenant %q, which cannot exist: %q, %v", name, secret, err)
+		}
+	}
 	for _, broken := range []string{"", "xyz", hex.EncodeToString([]byte("short"))} {
 		testbed.Must(t, os.WriteFile(kept, []byte(broken), 0o600))
 		if secret, err := farmd.CallbackSecret(s, "a"); err == nil {

@@ -249,6 +249,16 @@ func TestTenantVerbs(t *testing.T) {
 	if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--max-gpus", "0"); got.stderr != "" {
 		t.Errorf("a known tenant: %+v", got)
 	}
+	f.Routes["GET /v1/workers"] = f.gives(200, wire.Items[wire.Worker]{Items: []wire.Worker{{Runtimes: []string{"runsc", "runc"}}, {Runtimes: []string{"runc"}}}})
+	if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--runtimes", "runsc,kata"); got.code != 0 || got.stderr != "note: No worker has the runtime kata. The farm has: runc, runsc.\n" {
+		t.Errorf("a runtime that no worker has: %+v", got)
+	}
+	if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--runtimes", "runsc,runc"); got.stderr != "" {
+		t.Errorf("runtimes of workers: %+v", got)
+	}
+	if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme"); got.stderr != "sandfarm: nothing to set is given. See \"sandfarm tenant set --help\"\n" {
+		t.Errorf("nothing to set: %+v", got)
+	}
 	f.Routes["GET /v1/tenants/acme"] = f.gives(404, wire.Problem{Status: 404, Code: "not_found", Detail: "There is no tenant acme."})
 	if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--max-gpus", "0"); got.code != 0 || got.stderr != "note: The tenant acme is new: it had no jobs and no quotas of its own.\n" {
 		t.Errorf("a typo: %+v", got)

@@ -145,7 +145,7 @@ egress.allow of the farm lets its sandboxes reach; sandboxes that run lose the o
 	}, argCount(1, 1, "the tenant's name"), func(ctx context.Context, c *client.Client, args []string) error {
 		change := given()
 		if change.Set == (wire.TenantRequest{}) && len(change.Default) == 0 {
-			return usagef("nothing to set is given; see --help for the flags")
+			return usagef("nothing to set is given")
 		}
 		_, unknown := c.Tenant(ctx, args[0])
 		set, err := c.ChangeTenant(ctx, args[0], change)
@@ -155,10 +155,32 @@ egress.allow of the farm lets its sandboxes reach; sandboxes that run lose the o
 		if client.CodeOf(unknown) == "not_found" {
 			fmt.Fprintf(a.Err, "note: The tenant %s is new: it had no jobs and no quotas of its own.\n", printable(args[0]))
 		}
+		if change.Set.Runtimes != nil {
+			a.noteRuntimes(ctx, c, *change.Set.Runtimes)
+		}
 		return a.showTenant(set)
 	})
 	given = quotaFlags(c.Flags())
 	return c
+}
+
+// noteRuntimes says which runtimes no live worker has, if there are workers: sandboxes that would have it are refused.
+func (a *app) noteRuntimes(ctx context.Context, c *client.Client, wanted []string) {
+	workers, err := c.Workers(ctx)
+	if err != nil || len(workers) == 0 {
+		return
+	}
+	var known []string
+	for _, w := range workers {
+		known = append(known, w.Runtimes...)
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	for _, one := range wanted {
+		if !slices.Contains(known, one) {
+			fmt.Fprintf(a.Err, "note: No worker has the runtime %s. The farm has: %s.\n", printable(one), printable(strings.Join(known, ", ")))
+		}
+	}
 }
 
 func (a *app) tenantShow() *cobra.Command {
