@@ -98,7 +98,11 @@ func workerHealth(ctx context.Context, st *store.Store, host string) error {
 // withStore opens only the records: a check every few seconds must not open everything that a service needs.
 func withStore(s *Settings, look func(*store.Store) error) error {
 	if s.Redis.URL == "" {
-		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): the records of the service cannot be read")
+		url, err := apiURL(s.API.Listen)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("redis.url is not set (SANDFARM_REDIS_URL): the records of the service cannot be read; of all parts of a farm of sandfarm up ask %s/readyz", url)
 	}
 	address, err := ParseRedis(s.Redis.URL)
 	if err != nil {

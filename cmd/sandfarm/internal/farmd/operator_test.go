@@ -261,7 +261,9 @@ func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	server.Close()
 	expect(t, "no Redis", farmd.Health(t.Context(), s, "scheduler"), "read lock")
 	expect(t, "no such service", farmd.Health(t.Context(), s, "index"), "name api, worker, scheduler or engine-proxy")
-	expect(t, "no Redis is named", farmd.Health(t.Context(), &farmd.Settings{}, "worker"), "SANDFARM_REDIS_URL")
+	beside := &farmd.Settings{API: api.Config{Listen: ":8000"}} // of sandfarm up
+	expect(t, "no Redis is named", farmd.Health(t.Context(), beside, "worker"), "SANDFARM_REDIS_URL")
+	expect(t, "no Redis is named", farmd.Health(t.Context(), beside, "worker"), "http://127.0.0.1:8000/readyz")
 }
 
 func TestRedisURL(t *testing.T) {
