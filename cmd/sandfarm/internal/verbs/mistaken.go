@@ -80,7 +80,17 @@ func named(cmd *cobra.Command, c *client.Client, args []string, err error) error
 	}
 	switch n := len(ids); {
 	case n == 1:
-		return errors.Join(err, &hint{text: fmt.Sprintf("%s is the name of %s: use its id.", name, ids[0])})
+		text := fmt.Sprintf("%s is the name of %s: use its id.", name, ids[0])
+		at := slices.IndexFunc(args, func(arg string) bool { return arg == name || strings.HasPrefix(arg, name+":") })
+		if at >= 0 && cmd.Flags().NFlag() == 0 { // values of flags are not printed: they may be secret
+			words := slices.Clone(args)
+			words[at] = ids[0] + words[at][len(name):]
+			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+				words = slices.Insert(words, dash, "--")
+			}
+			text = fmt.Sprintf("%s is the name of %s: %s %s", name, ids[0], cmd.CommandPath(), quote(words))
+		}
+		return errors.Join(err, &hint{text: text})
 	case n > maxSuggestions:
 		ids = append(ids[:maxSuggestions], fmt.Sprintf("%d more", n-maxSuggestions))
 		fallthrough
@@ -99,13 +109,20 @@ const maxSuggestions = 3
 // suggestions are the commands that somebody may mean by an unknown name below c, the first of args, as they are called below c: those that have
 // it in SuggestFor, with the name of c before it (as of "files upload") wherever they are, else those deeper down that have the name, else those here
 // whose names are close. The id of a sandbox or a job as the
-// next argument narrows them; in the place of the name it means the command that shows it.
+// next argument narrows them; in the place of the name it means the command that shows it, or the next argument with the id behind it.
 func suggestions(c *cobra.Command, args []string) []string {
 	name := args[0]
 	if flag := map[string]string{"version": "--version", "login": "--key"}[name]; flag != "" && !c.HasParent() {
 		return []string{flag}
 	}
 	if idForm.MatchString(name) {
+		if len(args) > 1 && !idForm.MatchString(args[1]) { // the command behind the id
+			found := suggestions(c, []string{args[1], name})
+			for i := range found {
+				found[i] += " " + name
+			}
+			return found
+		}
 		for _, sub := range c.Commands() {
 			if (sub.Name() == "get" || sub.Name() == "ls") && sub.Args(sub, args) == nil {
 				return []string{sub.Name() + " " + name}

@@ -68,6 +68,9 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		args []string
 	}{
 		{`"sandbox close"`, []string{"close", someSandbox}},
+		{`"sandbox close ` + someSandbox + `"`, []string{someSandbox, "close"}},
+		{`"close ` + someSandbox + `"`, []string{"sandbox", someSandbox, "close"}},
+		{`"cancel ` + someJob + `"`, []string{"job", someJob, "stop"}},
 		{`"attach" or "job events"`, []string{"logs", someSandbox}},
 		{`"packages install"`, []string{"install", someSandbox, "numpy"}},
 		{`"sandbox ls"`, []string{"ls"}},
@@ -203,20 +206,22 @@ func TestWhatIsNoIDSaysWhereIDsAre(t *testing.T) {
 
 func TestNamesOfSandboxesNameTheID(t *testing.T) {
 	t.Parallel()
-	const want = "demo is the name of sbx_2: use its id.\n"
+	const said = "demo is the name of sbx_2: "
 	for name, test := range map[string]struct {
 		args []string
-		want bool
+		want string // behind said; empty: nothing is said
 	}{
-		"Exec":      {[]string{"exec", "demo", "ls"}, true},
-		"SSH":       {[]string{"ssh", "demo"}, true},
-		"Forward":   {[]string{"port-forward", "demo", "0:80"}, true},
-		"Flag":      {[]string{"run", "-", "--sandbox", "demo"}, true},
-		"CpIn":      {[]string{"cp", "a", "demo:b"}, true},
-		"CpOut":     {[]string{"cp", "demo:b", "a"}, true},
-		"Sync":      {[]string{"sync", ".", "demo:b"}, true},
-		"OtherName": {[]string{"exec", "dem", "ls"}, false},
-		"ID":        {[]string{"exec", "sbx_1", "ls"}, false},
+		"Exec":      {[]string{"exec", "demo", "echo a"}, "sandfarm exec sbx_2 'echo a'"},
+		"ExecDash":  {[]string{"exec", "demo", "--", "ls", "-la", "demo"}, "sandfarm exec sbx_2 -- ls -la demo"},
+		"ExecFlag":  {[]string{"exec", "demo", "-e", "KEY=secret", "ls"}, "use its id."},
+		"SSH":       {[]string{"ssh", "demo"}, "sandfarm ssh sbx_2"},
+		"Forward":   {[]string{"port-forward", "demo", "0:80"}, "sandfarm port-forward sbx_2 0:80"},
+		"Flag":      {[]string{"run", "-", "--sandbox", "demo"}, "use its id."},
+		"CpIn":      {[]string{"cp", "a", "demo:b"}, "sandfarm cp a sbx_2:b"},
+		"CpOut":     {[]string{"cp", "demo:b", "a"}, "sandfarm cp sbx_2:b a"},
+		"Sync":      {[]string{"sync", ".", "demo:b"}, "sandfarm sync . sbx_2:b"},
+		"OtherName": {[]string{"exec", "dem", "ls"}, ""},
+		"ID":        {[]string{"exec", "sbx_1", "ls"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -228,8 +233,9 @@ func TestNamesOfSandboxesNameTheID(t *testing.T) {
 				f.Routes["POST /v1/sandboxes/"+id+"/commands"] = f.Routes["POST /v1/sandboxes/"]
 				f.Routes["POST /v1/sandboxes/"+id+"/execute"] = f.Routes["POST /v1/sandboxes/"]
 			}
-			if got := f.sandfarm(t.Context(), "1", test.args...); got.code == 0 || strings.HasSuffix(got.stderr, want) != test.want {
-				t.Errorf("%+v, want it to end with %q: %v", got, want, test.want)
+			got := f.sandfarm(t.Context(), "1", test.args...)
+			if test.want == "" && strings.Contains(got.stderr, said) || test.want != "" && !strings.HasSuffix(got.stderr, said+test.want+"\n") || got.code == 0 {
+				t.Errorf("%+v, want it to end with %q", got, test.want)
 			}
 		})
 	}
