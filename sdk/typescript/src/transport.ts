@@ -202,10 +202,10 @@ export class Transport {
 
   #failure(error: unknown): SandfarmError {
     if (error instanceof SandfarmError) return error;
-    let why = `the connection to the farm at ${this.url} broke: ${error instanceof Error ? error.message : String(error)}`;
+    let why = `the connection to the farm at ${this.url} broke: ${reasonOf(error)}`;
     if (error instanceof TimedOut) why = `the farm at ${this.url} did not answer in time`;
     else if (tlsError(error)) why = `no TLS with ${this.url} (${tlsError(error)}): check its certificate, or write http:// if the farm has none`;
-    else if (isConnectError(error)) why = `no farm answers at ${this.url}: check that it runs and that SANDFARM_URL is right`;
+    else if (isConnectError(error)) why = `no farm answers at ${this.url}: check that it runs and that SANDFARM_URL is right (${reasonOf(error)})`;
     return new SandfarmError(why, { code: "unavailable", cause: error });
   }
 
@@ -280,8 +280,15 @@ const connectErrors = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTU
 
 /** Whether nothing was sent. Where the system does not say, false. */
 function isConnectError(error: unknown): boolean {
-  const { code, cause } = (error ?? {}) as { code?: string; cause?: { code?: string; errors?: { code?: string }[] } };
+  const { code, cause } = (error ?? {}) as { code?: string; cause?: { code?: string; message?: string; errors?: { code?: string }[] } };
+  if (cause?.message === "bad port") return true; // one that the fetch standard forbids, such as 1 or 9
   return connectErrors.has(code ?? cause?.code ?? cause?.errors?.[0]?.code ?? "");
+}
+
+/** Why a request failed: "fetch failed" of Node.js has that in its cause. */
+function reasonOf(error: unknown): string {
+  const { message, cause } = (error ?? {}) as { message?: string; cause?: { message?: string; errors?: { message?: string }[] } };
+  return cause?.message || cause?.errors?.[0]?.message || message || String(error);
 }
 
 /** The code of an error of TLS, which another try does not mend; "" for other errors. */

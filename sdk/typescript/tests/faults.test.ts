@@ -136,7 +136,8 @@ test("a farm that is not there is told from one that fails", async (t) => {
   await once(port, "listening");
   const free = `http://127.0.0.1:${(port.address() as AddressInfo).port}`;
   await new Promise((closed) => port.close(closed));
-  await assert.rejects(new Client({ url: free, retries: 0 }).limits(), /no farm answers at .*SANDFARM_URL/);
+  await assert.rejects(new Client({ url: free, retries: 0 }).limits(), /no farm answers at .*SANDFARM_URL is right \(.*ECONNREFUSED/);
+  await assert.rejects(new Client({ url: "http://127.0.0.1:9", retries: 0 }).limits(), /no farm answers at http:\/\/127.0.0.1:9: .* is right \(bad port\)/);
   assert.throws(() => new Client({ url: "ftp://x" }), { code: "invalid" });
   assert.throws(() => new Client({ url, apiKey: "ke\ny" }), { code: "invalid" });
   assert.equal(new Client({ url: `${url}/v1/` }).url, url);
