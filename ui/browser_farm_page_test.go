@@ -56,6 +56,7 @@ open("notes.txt", "w").write("notes")
 	p.accessible("tenants")
 	p.goTo("#/farm/keys")
 	p.clickText("New key")
+	p.sees("Name (optional)")
 	for _, n := range []string{"1", "2"} {
 		p.click("dialog fieldset label:nth-of-type(" + n + ") input")
 	}
