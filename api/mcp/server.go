@@ -18,6 +18,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
@@ -126,7 +127,7 @@ func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.handle
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.handler.WithGroup(name)} }
 
 // nameMissing adds the URI to the error for a missing resource, as revision 2026-07-28 requires; mcp-go only has it in the text.
-// For clients of older revisions nothing changes.
+// For clients of older revisions nothing changes. The error for an unknown tool, which mcp-go says twice, is in the farm's words for all.
 func nameMissing(m *server.MCPServer) {
 	hooks := m.GetHooks()
 	if hooks == nil {
@@ -134,8 +135,11 @@ func nameMissing(m *server.MCPServer) {
 		server.WithHooks(hooks)(m)
 	}
 	hooks.AddOnError(func(ctx context.Context, _ any, _ mcp.MCPMethod, message any, err error) {
-		read, ok := message.(*mcp.ReadResourceRequest)
 		d := deliveryOf(ctx)
+		if used, ok := message.(*mcp.CallToolRequest); ok && d != nil && errors.Is(err, server.ErrToolNotFound) {
+			d.refuse(mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("There is no tool %q.", farm.Shorten(used.Params.Name))})
+		}
+		read, ok := message.(*mcp.ReadResourceRequest)
 		if !ok || d == nil || !server.IsModernRequest(ctx) || !errors.Is(err, server.ErrResourceNotFound) {
 			return
 		}

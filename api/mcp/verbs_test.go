@@ -264,3 +264,13 @@ func TestPanicsAreNotShown(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// An unknown tool is named once.
+func TestUnknownToolIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{})
+	_, text := b.post(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"run_pythn","arguments":{}}}`)
+	if !strings.Contains(text, `"id":7`) || !strings.Contains(text, `{"code":-32602,"message":"There is no tool \"run_pythn\"."}`) {
+		t.Error(text)
+	}
+}
