@@ -94,7 +94,7 @@ type AuditEntry struct {
 	Tenant    string    `json:"tenant" doc:"tenant of the caller; empty: without a valid key"`
 	KeyID     string    `json:"key_id" doc:"id of the caller's key; empty: none; local: the operator on the farm's machine"`
 	Route     string    `json:"route" doc:"method and path template of the request"`
-	Subject   string    `json:"subject" doc:"the id or the tenant in the path, the key that was made, or the process that a tool started or ended; empty: none"`
+	Subject   string    `json:"subject" doc:"the id or tenant in the path, the key that was made, or the process that a tool started or ended; empty: none"`
 	JobID     string    `json:"job_id" doc:"the job that was accepted, or canceled by a tool; empty: none"`
 	SandboxID string    `json:"sandbox_id" doc:"the sandbox of that job or process, or of the link that a tool made; empty: none"`
 	From      string    `json:"from" doc:"address of the caller; local: this machine, without the network"`

@@ -62,7 +62,7 @@ export interface components {
             sandbox_id: string;
             /** @description status of the answer; 202 for an accepted job */
             status: number;
-            /** @description the id or the tenant in the path, the key that was made, or the process that a tool started or ended; empty: none */
+            /** @description the id or tenant in the path, the key that was made, or the process that a tool started or ended; empty: none */
             subject: string;
             /** @description tenant of the caller; empty: without a valid key */
             tenant: string;

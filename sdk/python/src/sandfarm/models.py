@@ -562,7 +562,7 @@ class AuditEntry:
         tenant: of the caller; empty: without a valid key.
         key_id: of the caller's key; empty: none; `local`: the operator on the farm's machine.
         route: method and path template of the request.
-        subject: the id or the tenant in the path, the key that was made, or the process that a tool started or ended; empty: none.
+        subject: the id or tenant in the path, the key that was made, or the process that a tool started or ended; empty: none.
         job_id: the job that was accepted or canceled; empty: none.
         sandbox_id: the sandbox of that job or process, or of the link that a tool made; empty: none.
         from_: address of the caller; `local`: the farm's machine.
