@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -18,8 +19,9 @@ import (
 
 // workspace keeps the files of every sandbox in memory.
 type workspace struct {
-	mu    sync.Mutex
-	files map[string][]byte
+	mu     sync.Mutex
+	files  map[string][]byte
+	inline int64 // bytes of a file that are part of a result; 0: 1000
 }
 
 func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) (*farm.FileResult, error) {
@@ -81,7 +83,7 @@ func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) 
 		if r.Length > 0 {
 			content = content[:r.Length]
 		}
-		if out.Length = int64(len(content)); out.Length > 1000 || r.Link {
+		if out.Length = int64(len(content)); out.Length > cmp.Or(f.inline, 1000) || r.Link {
 			out.Staged = r.Staged
 			_, err := blobs.Put(ctx, r.Staged, bytes.NewReader(content), -1, blob.PutOptions{})
 			return out, err

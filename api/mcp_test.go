@@ -334,6 +334,35 @@ func (w weighed) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
+// weigh calls a tool and gives what is held while its answer is written.
+func (b *bundle) weigh(memory *budget.Budget, path string, body any) (answer weighed, held int64) {
+	b.t.Helper()
+	testbed.Until(b.t, "nothing is held", func() bool { return memory.Stats().Used == 0 })
+	text, err := json.Marshal(body)
+	testbed.Must(b.t, err)
+	request := httptest.NewRequestWithContext(b.t.Context(), "POST", "http://127.0.0.1"+path, bytes.NewReader(text))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	answer = weighed{httptest.NewRecorder(), func() { held = memory.Stats().Used }}
+	b.server.Handler().ServeHTTP(answer, request)
+	return answer, held
+}
+
+// Of a file, its content stays charged alone: what its job was read for does not, once the next job runs.
+func TestOnlyTheContentOfAFileStaysCharged(t *testing.T) {
+	t.Parallel()
+	var memory *budget.Budget
+	b := setup(t, withMemory(&memory))
+	b.worker.files.inline = 1 << 20
+	box := b.sandbox()
+	const size = 300 << 10
+	b.do("PUT", "/v1/sandboxes/"+box+"/files/a.png", bytes.Repeat([]byte{0xff}, size))
+	answer, held := b.weigh(memory, "/mcp", message("tools/call", map[string]any{"name": "download_file", "arguments": map[string]any{"sandbox_id": box, "file_path": "a.png"}}))
+	if answer.Code != http.StatusOK || answer.Body.Len() < size || held < size*budget.BodyWeight || held > size*budget.BodyWeight+budget.SmallBytes {
+		t.Errorf("%d bytes are held while %d %.200s is written", held, answer.Code, answer.Body)
+	}
+}
+
 // What is read for an answer is charged until the answer is written, also if another job runs in between.
 func TestWhatIsReadForAnAnswerIsCharged(t *testing.T) {
 	t.Parallel()
@@ -359,15 +388,7 @@ func TestWhatIsReadForAnAnswerIsCharged(t *testing.T) {
 		"download_file": {"/mcp", message("tools/call", map[string]any{"name": "download_file", "arguments": map[string]any{"sandbox_id": box, "file_path": "a.png"}})},
 		"toolset":       {"/mcp/notebook", message("tools/call", map[string]any{"name": "download_file", "arguments": map[string]any{"sandbox_id": box, "file_path": "a.png"}})},
 	} {
-		testbed.Until(t, "nothing is held", func() bool { return memory.Stats().Used == 0 })
-		text, err := json.Marshal(call.body)
-		testbed.Must(t, err)
-		request := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1"+call.path, bytes.NewReader(text))
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Accept", "application/json, text/event-stream")
-		held := int64(0)
-		answer := weighed{httptest.NewRecorder(), func() { held = memory.Stats().Used }}
-		b.server.Handler().ServeHTTP(answer, request)
+		answer, held := b.weigh(memory, call.path, call.body)
 		if answer.Code != http.StatusOK || answer.Body.Len() < len(content) || held < int64(len(content))*budget.BodyWeight {
 			t.Errorf("%s: %d bytes are held while %d %.200s is written", name, held, answer.Code, answer.Body)
 		}

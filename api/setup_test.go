@@ -20,6 +20,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
@@ -61,7 +62,7 @@ func setup(t *testing.T, options ...option) *bundle {
 	for _, o := range options {
 		o(&cfg, &deps)
 	}
-	b.store = store.New(rdb, storetest.NoTasks, store.Options{Limits: cfg.Limits, Documents: b.documents})
+	b.store = store.New(rdb, storetest.NoTasks, store.Options{Limits: cfg.Limits, Documents: charging{b.documents}})
 	t.Cleanup(func() { _ = b.store.Close() })
 	b.worker = startWorker(t, b, rdb, cfg.Limits)
 	deps.Store, deps.Submitter = b.store, b.worker
@@ -71,6 +72,17 @@ func setup(t *testing.T, options ...option) *bundle {
 	b.web = httptest.NewServer(b.server.Handler())
 	t.Cleanup(func() { b.server.Stop(); b.web.Close() })
 	return b
+}
+
+// charging charges for the documents of records, as package blob does.
+type charging struct{ *storetest.Documents }
+
+func (c charging) GetDocument(ctx context.Context, key string) ([]byte, error) {
+	text, err := c.Documents.GetDocument(ctx, key)
+	if err == nil {
+		err = budget.Charge(ctx, 6*int64(len(text)))
+	}
+	return text, err
 }
 
 func (b *bundle) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(b.log, nil)) }

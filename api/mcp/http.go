@@ -160,7 +160,10 @@ func decoding(ctx context.Context, text []byte) (message head, err error) {
 	if _, err = budget.Decoding(ctx, len(text), func() int { return budget.Values(text) }); err != nil {
 		return head{}, err
 	}
-	budget.Pin(ctx, budget.Held(ctx)-int64(len(text))*(budget.BodyWeight-heldWeight))
+	if err = budget.Pin(ctx, budget.Held(ctx)-int64(len(text))*(budget.BodyWeight-heldWeight)); err != nil { // never: it is held
+		budget.LeaveCore(ctx)
+		return head{}, err
+	}
 	bad := json.Unmarshal(text, &message) // mcp-go answers what cannot be parsed
 	if len(message.ID) > maxIDBytes {
 		budget.LeaveCore(ctx)

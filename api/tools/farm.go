@@ -185,13 +185,14 @@ func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp
 	if err != nil {
 		return mcp.File{}, err
 	}
+	before := budget.Held(ctx)
 	content, err := upTo(ctx, read.Content, read.Length, limit)
+	if err == nil && content != nil {
+		entry.Size = int64(len(content)) // it may have changed since the check
+		err = budget.Pin(ctx, budget.Held(ctx)-before)
+	}
 	if err != nil {
 		return mcp.File{}, fmt.Errorf("read file: %w", err)
-	}
-	if content != nil {
-		budget.Pin(ctx, budget.Held(ctx))
-		entry.Size = int64(len(content)) // it may have changed since the check
 	}
 	return mcp.File{Entry: entry, Content: content}, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -413,6 +414,58 @@ func TestHoldOfARequest(t *testing.T) {
 	}
 	if same, none := budget.Renew(t.Context()); same != t.Context() || none != nil {
 		t.Error("Renew made a Hold where there was none")
+	}
+}
+
+// What is pinned stays, all of it together, and is charged where it is not yet. What does not fit is refused.
+func TestWhatIsPinnedStays(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	ctx, hold := b.With(t.Context(), "a", 0)
+	defer hold.Release()
+	testbed.Must(t, budget.Charge(ctx, mib))
+	for _, c := range []struct{ pin, held, kept int64 }{
+		{-1, mib, 0}, {0, mib, 0}, {mib - 1, mib, mib - 1}, {1, mib, mib}, {1, mib + 1, mib + 1}, {mib, 2*mib + 1, 2*mib + 1},
+	} {
+		testbed.Must(t, budget.Charge(ctx, max(0, mib-hold.Bytes())))
+		testbed.Must(t, budget.Pin(ctx, c.pin))
+		held := hold.Bytes()
+		if budget.Keep(ctx, 0); held != c.held || hold.Bytes() != c.kept {
+			t.Errorf("%d more are pinned: %d are held, then %d, want %d and %d", c.pin, held, hold.Bytes(), c.held, c.kept)
+		}
+	}
+	for _, more := range []int64{share - 2*mib + 2, 1 << 40} { // two bytes are of the pool of small ones
+		if err := budget.Pin(ctx, more); farm.CodeOf(err) != farm.CodeExhausted || hold.Bytes() != 2*mib+1 {
+			t.Errorf("%d more: %v, %d held", more, err, hold.Bytes())
+		}
+	}
+	if err := budget.Pin(ctx, share-2*mib+1); err != nil || hold.Bytes() != share+2 {
+		t.Errorf("all that is left: %v, %d held", err, hold.Bytes())
+	}
+	hold.Release()
+	testbed.Must(t, budget.Pin(t.Context(), 1<<50))
+}
+
+// What an answer gathers from several jobs stays charged while the next job runs.
+func TestWhatIsGatheredFromJobsIsPinned(t *testing.T) {
+	t.Parallel()
+	for name, add := range map[string]func(*budget.Gathered, context.Context, int64) error{"Add": (*budget.Gathered).Add, "Pin": (*budget.Gathered).Pin} {
+		ctx, hold := budget.New(size).With(t.Context(), "a", 0)
+		var all budget.Gathered
+		for _, c := range []struct{ more, pinned int64 }{{budget.SmallBytes - 1, 0}, {1, 0}, {1, 512 << 10}, {mib, mib + budget.SmallBytes + 1}} {
+			testbed.Must(t, add(&all, ctx, c.more))
+			want := c.pinned
+			if budget.Keep(ctx, 0); name == "Add" {
+				want = 0
+			}
+			if hold.Bytes() != want {
+				t.Errorf("%s of %d: %d bytes are held while a job runs, want %d", name, c.more, hold.Bytes(), want)
+			}
+		}
+		if err := add(&all, ctx, 1<<40); name == "Pin" && farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("%s of more than the share: %v", name, err)
+		}
+		hold.Release()
 	}
 }
 

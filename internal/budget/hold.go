@@ -229,15 +229,23 @@ func Keep(ctx context.Context, n int64) {
 	h.Keep(n)
 }
 
-// Pin says that n bytes stay in memory until the request is over, whatever Keep was called with.
-func Pin(ctx context.Context, n int64) {
+// Pin says that n bytes more stay in memory until the request is over, whatever Keep is called with. The request is charged (see Charge) for what it does
+// not hold yet of all that is pinned. What does not fit into the tenant's share is refused with CodeExhausted, and then nothing more is pinned.
+func Pin(ctx context.Context, n int64) error {
 	h := of(ctx)
-	if h == nil {
-		return
+	if h == nil || n <= 0 {
+		return nil
+	}
+	h.mu.Lock()
+	lacks := h.pinned + n - h.small - h.large
+	h.mu.Unlock()
+	if err := charge(ctx, lacks, (*Hold).addWhole); err != nil {
+		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pinned = n
+	h.pinned += n
+	return nil
 }
 
 const (
@@ -256,13 +264,19 @@ type Gathered struct{ bytes, charged int64 }
 const gatherStep = 512 << 10
 
 // Add counts n bytes more, before they are kept.
-func (g *Gathered) Add(ctx context.Context, n int64) error {
+func (g *Gathered) Add(ctx context.Context, n int64) error { return g.add(ctx, n, Charge) }
+
+// Pin is Add for what stays in memory until the request is over, also if jobs run in between (see the function Pin): the results of several jobs in one
+// answer.
+func (g *Gathered) Pin(ctx context.Context, n int64) error { return g.add(ctx, n, Pin) }
+
+func (g *Gathered) add(ctx context.Context, n int64, charge func(context.Context, int64) error) error {
 	g.bytes += n
 	if g.bytes <= max(g.charged, SmallBytes) {
 		return nil
 	}
 	step := max(g.bytes-g.charged, gatherStep)
-	if err := Charge(ctx, step); err != nil {
+	if err := charge(ctx, step); err != nil {
 		return err
 	}
 	g.charged += step
