@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -15,6 +16,10 @@ const (
 	commandSeconds = 3600
 	// maxTogether is how many commands one job has.
 	maxTogether = 64
+	// maxExecBytes is how long the results of an answer may be, in JSON, for another job to start: those of that one come on top. Each result, note and
+	// package counts outcomeBytes beside its texts.
+	maxExecBytes = 8 << 20
+	outcomeBytes = 256
 )
 
 // dockerExecuted is the answer of sandbox_exec.
@@ -47,16 +52,22 @@ type dockerInstall struct {
 	Message string `json:"message,omitempty"`
 }
 
-// dockerExec runs commands until one fails. Each job after the first counts as a further request.
+// dockerExec runs commands until one fails, or their results are too long for one answer. Each job after the first counts as a further request. What
+// the jobs before gave stays charged while the next one runs.
 func dockerExec(ctx context.Context, c *Call) (any, error) {
 	p, err := findDockerTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	out := dockerExecuted{Success: true, Results: []dockerOutcome{}}
+	results := execResults{}
 	for i, group := range commandGroups(c.Texts("commands")) {
-		if i > 0 && c.more != nil {
-			if err := c.more(ctx); err != nil { // what has run is worth an answer
+		if i > 0 {
+			err := results.keep(ctx)
+			if err == nil && c.more != nil {
+				err = c.more(ctx)
+			}
+			if err != nil { // what has run is worth an answer
 				out.Notes = append(out.Notes, "The commands from "+farm.Shorten(group[0])+" on were not run: "+farm.MessageOf(err))
 				break
 			}
@@ -70,6 +81,10 @@ func dockerExec(ctx context.Context, c *Call) (any, error) {
 			}
 			return job, err
 		})
+		if i > 0 && farm.CodeOf(err) == farm.CodeExhausted { // likewise
+			out.Notes = append(out.Notes, "There is no result of the commands from "+farm.Shorten(group[0])+" on: "+farm.MessageOf(err))
+			break
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -79,8 +94,44 @@ func dockerExec(ctx context.Context, c *Call) (any, error) {
 		if !out.add(&job, group) {
 			break
 		}
+		results.add(&job)
 	}
 	return out, nil
+}
+
+// execResults counts the results of a call's jobs.
+type execResults struct {
+	bytes, added int64 // in JSON: of all jobs, and those that are not charged yet
+	charged      budget.Gathered
+}
+
+func (e *execResults) add(job *wire.Job) {
+	if job.Result == nil || job.Result.Command == nil {
+		return
+	}
+	r := job.Result.Command
+	n := (len(r.Results) + len(r.Installed) + len(r.Notes)) * outcomeBytes
+	for _, one := range r.Results {
+		n += farm.Quoted(one.Stdout) + farm.Quoted(one.Stderr)
+	}
+	for _, one := range r.Installed {
+		n += farm.Quoted(one.Name) + farm.Quoted(one.Version) + farm.Quoted(one.Why) + farm.Quoted(one.Message)
+	}
+	for _, note := range r.Notes {
+		n += farm.Quoted(note)
+	}
+	e.added += int64(n)
+}
+
+// keep charges the request for the results until it is over, or says why the next job may not start.
+func (e *execResults) keep(ctx context.Context) error {
+	e.bytes += e.added
+	if e.bytes > maxExecBytes {
+		return farm.Errorf(farm.CodeTooLarge, "The results so far have %d bytes, and beyond %d no other command starts. Run the rest in another call, and write long output to files.", e.bytes, maxExecBytes)
+	}
+	added := e.added
+	e.added = 0
+	return e.charged.Pin(ctx, added*budget.BodyWeight)
 }
 
 // env sets PWD, so that a shell names the working directory as the tools do.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -198,6 +199,88 @@ func TestEachJobOfAnExecCounts(t *testing.T) {
 	if len(b.farm.commands)-before != 3 || len(results) != 3 || !strings.Contains(notes, "python d.py") || !strings.Contains(notes, "The quota is used up.") {
 		t.Errorf("%d jobs were started, said %v", len(b.farm.commands)-before, out)
 	}
+}
+
+// A call of 300 commands, each with a megabyte of output, held all of it.
+func TestTheResultsOfAnExecAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit, each = 8 << 20, 256 // bytes of an answer, and of a result beside its texts
+	const escaped = "\x01"           // six bytes in JSON
+	for size, jobs := range map[int]int{limit - 1: 2, limit: 2, limit + 1: 1} {
+		b := setupDocker(t)
+		ran := 0
+		b.farm.CommandFunc = func(context.Context, wire.CommandRequest) wire.Job {
+			ran++
+			return completed(&wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{Stdout: strings.Repeat("y", size-each-6) + escaped}}}})
+		}
+		out := b.call("sandbox_exec", map[string]any{"commands": []string{"python a.py", "python b.py"}})
+		results, _ := out["results"].([]any)
+		notes := fmt.Sprint(out["notes"])
+		if ran != jobs || len(results) != jobs || out["success"] != true || strings.Contains(notes, "from python b.py on were not run") != (jobs == 1) {
+			t.Errorf("%d bytes: %d jobs were run, with %d results and %s", size, ran, len(results), notes)
+		}
+	}
+}
+
+// The results of the jobs before stay charged while the next one runs, whose submit gives back what the request was charged for.
+func TestTheResultsOfAnExecStayCharged(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	for name, c := range map[string]struct {
+		memory, lacks int64 // bytes of the budget, and the job that reads no result for lack of memory
+		held          []int64
+		note          string
+	}{
+		"Kept":   {1 << 30, -1, []int64{0, size, 2 * size, 3 * size}, "[]"},
+		"NoRoom": {16 << 20, -1, []int64{0, size}, "from python 2.py on were not run: This server has no memory"}, // seven eighths of it, halved, for a tenant
+		"Unread": {1 << 30, 2, []int64{0, size, 2 * size}, "no result of the commands from python 2.py on: none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupDocker(t)
+			ctx, hold := budget.New(c.memory).With(t.Context(), "acme", 0)
+			defer hold.Release()
+			var held []int64
+			b.farm.CommandFunc = func(ctx context.Context, _ wire.CommandRequest) wire.Job {
+				budget.Keep(ctx, 0) // as the farm's submit does
+				held = append(held, budget.Held(ctx))
+				testbed.Must(t, budget.Charge(ctx, 6*size))
+				return completed(&wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{Stdout: strings.Repeat("y", size)}}}})
+			}
+			b.env.Farm = func(context.Context) compat.Farm { return unread{b.farm, &held, c.lacks} }
+			reply, err := b.set.Call(ctx, b.env, "sandbox_exec", map[string]any{
+				"container_id": b.made["container_id"], "commands": []any{"python 0.py", "python 1.py", "python 2.py", "python 3.py"},
+			})
+			testbed.Must(t, err)
+			text, err := wire.Encode(reply.Value)
+			testbed.Must(t, err)
+			var said struct{ Notes []string }
+			testbed.Must(t, json.Unmarshal(text, &said))
+			for i, least := range c.held {
+				if len(held) != len(c.held) || held[i] < least*budget.BodyWeight || held[i] > least*budget.BodyWeight+size {
+					t.Fatalf("%v bytes were held when the jobs began, want four times %v", held, c.held)
+				}
+			}
+			if !strings.Contains(fmt.Sprint(said.Notes), c.note) {
+				t.Errorf("notes: %s", said.Notes)
+			}
+		})
+	}
+}
+
+// unread is a farm that has no memory for the result of one command.
+type unread struct {
+	compat.Farm
+	begun *[]int64
+	at    int64
+}
+
+func (f unread) Command(ctx context.Context, id string, r wire.CommandRequest, wait time.Duration) (wire.Job, error) {
+	job, err := f.Farm.Command(ctx, id, r, wait)
+	if err == nil && int64(len(*f.begun))-1 == f.at {
+		return wire.Job{}, farm.Errorf(farm.CodeExhausted, "none")
+	}
+	return job, err
 }
 
 func TestExecStartsAJobForEachProgram(t *testing.T) {
