@@ -24,6 +24,9 @@ type workspace struct {
 	inline int64 // bytes of a file that are part of a result; 0: 1000
 }
 
+// pageBytes bounds the paths of a page, as the agent does.
+const pageBytes = 8 << 20
+
 func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) (*farm.FileResult, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,12 +57,13 @@ func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) 
 	case farm.FileMkdir:
 		return &farm.FileResult{Entries: []farm.FileEntry{{Path: r.Path, Type: "dir"}}}, nil
 	case farm.FileList:
-		out := &farm.FileResult{TooLong: len(f.files["too-long"])}
+		out, size := &farm.FileResult{TooLong: len(f.files["too-long"])}, 0
 		for _, path := range slices.Sorted(maps.Keys(f.files)) {
 			if path <= r.After {
 				continue
 			}
-			if out.More = r.Limit > 0 && len(out.Entries) == r.Limit; out.More {
+			size += len(path)
+			if out.More = r.Limit > 0 && len(out.Entries) == r.Limit || size > pageBytes; out.More {
 				break
 			}
 			out.Entries = append(out.Entries, entry(path))

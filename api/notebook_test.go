@@ -236,6 +236,27 @@ func TestNotebookListsFilesAndSandboxes(t *testing.T) {
 	}
 }
 
+// A list of files is a page of the agent at most: of several pages that it gathered, only the last was charged.
+func TestNotebookListsFilesUpToAPage(t *testing.T) {
+	t.Parallel()
+	const longest = 4000
+	for size, want := range map[int]int{pageBytes - 1: 200, pageBytes: 200, pageBytes + 1: 413} {
+		b := setup(t)
+		id := b.notebook()
+		for left := size; left > 0; left -= longest {
+			b.worker.files.files[fmt.Sprintf("%0*d", min(left, longest), left)] = nil
+		}
+		if answer, content := b.do("GET", "/sandbox/"+id+"/files", nil); answer.StatusCode != want || want == 413 && !strings.Contains(string(content), "list a directory below") {
+			t.Errorf("%d bytes of paths: %d %.300s", size, answer.StatusCode, content)
+		}
+		_, content := b.do("POST", "/mcp", message("tools/call", map[string]any{"name": "list_files", "arguments": map[string]any{"sandbox_id": id}}),
+			"Content-Type", "application/json", "Accept", "application/json, text/event-stream")
+		if !strings.Contains(string(content), "These are the first 1000.") {
+			t.Errorf("%d bytes of paths, by the tool: %.300s", size, content)
+		}
+	}
+}
+
 func TestNotebookInstalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

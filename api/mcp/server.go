@@ -175,7 +175,7 @@ type Farm interface {
 	Cancel(ctx context.Context, id string) (wire.Job, error)
 	Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] // from the first to the final state
 
-	Files(ctx context.Context, sandboxID, path string, recursive bool, limit int) ([]wire.FileEntry, error) // the first of them, up to limit
+	Files(ctx context.Context, sandboxID, path string, recursive bool, limit int) ([]wire.FileEntry, error) // the first of them, up to limit, at most farm.MaxListedFiles
 	WriteFile(ctx context.Context, sandboxID, path string, content io.Reader, size int64) (wire.FileEntry, error)
 	ReadFile(ctx context.Context, sandboxID, path string, limit int64) (File, error)
 	LinkFile(ctx context.Context, sandboxID, path string) (url string, err error)

@@ -140,20 +140,17 @@ func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, 
 	return follow(ctx, func(ctx context.Context) (*service.Events, error) { return f.s.Events(ctx, f.tenant, jobID, "") })
 }
 
+// Files gives one page: it stays charged until the answer is written, as of several only the last would. CodeTooLarge: the paths of the page are so long
+// that it ends before limit.
 func (f caller) Files(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
-	var all []wire.FileEntry
-	for after := ""; ; {
-		found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive, service.FilePage{Limit: min(limit-len(all), farm.MaxListedFiles), After: after})
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, found.Items...); found.NextCursor == "" || len(all) >= limit {
-			return all, nil
-		}
-		if after, err = service.FileCursor(string(found.NextCursor)); err != nil {
-			return nil, err
-		}
+	found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive, service.FilePage{Limit: min(limit, farm.MaxListedFiles)})
+	if err != nil {
+		return nil, err
 	}
+	if found.NextCursor != "" && len(found.Items) < limit {
+		return nil, farm.Errorf(farm.CodeTooLarge, "The paths there are too long for one list: list a directory below.")
+	}
+	return found.Items, nil
 }
 
 func (f caller) WriteFile(ctx context.Context, id, path string, content io.Reader, size int64) (wire.FileEntry, error) {
