@@ -245,7 +245,12 @@ func linked(files fs.FS, name string) string {
 
 // neverSent reports whether an element of a path is in nobodySends.
 func neverSent(name string) bool {
-	return slices.ContainsFunc(strings.Split(strings.TrimRight(name, "/"), "/"), nobodySends)
+	for element := range strings.SplitSeq(strings.TrimRight(name, "/"), "/") { // the name may be as long as a request
+		if nobodySends(element) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxSkipped is how many skipped names are kept, and listed in an answer.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -104,5 +105,17 @@ func TestHasComparesVersions(t *testing.T) {
 		{"not_found", "", "tabulate", false},
 	} {
 		testbed.Diff(t, fmt.Sprintf("%+v", test), test.has, hasPackage(wire.Package{Status: test.status, Version: test.version}, test.wanted))
+	}
+}
+
+// The name of a file may be as long as a request: a list of its elements took sixteen bytes for each.
+func TestElementsOfALongNameAreNotListed(t *testing.T) { // not parallel: it counts what the process allocates
+	long := strings.Repeat("a/", 1<<20)
+	if n := testing.AllocsPerRun(1, func() {
+		if neverSent(long) || !neverSent(long+"/.git/") {
+			t.Error("the wrong names are left out")
+		}
+	}); n > 1 { // the second name
+		t.Errorf("%g allocations", n)
 	}
 }

@@ -101,7 +101,7 @@ func (c *call) pictures(out *runOutcome) pictures {
 
 // decoded is the content of a picture that is part of a result; nil: it has none.
 func decoded(data string) []byte {
-	content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(data), ""))
+	content, err := fromBase64(data)
 	if err != nil || len(content) == 0 {
 		return nil
 	}

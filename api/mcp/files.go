@@ -11,6 +11,7 @@ import (
 	"mime"
 	"path"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -264,11 +265,24 @@ func BothContents() error { return farm.Invalidf("Give content or content_base64
 
 // DecodeBase64 gives the bytes of an argument in base64, which may be broken into lines. They are never nil.
 func DecodeBase64(a Arguments, name string) ([]byte, error) {
-	content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(a.text(name)), ""))
+	content, err := fromBase64(a.text(name))
 	if err != nil {
 		return nil, farm.Invalidf("%s is not base64.", name)
 	}
-	return append([]byte{}, content...), nil
+	return content, nil
+}
+
+// fromBase64 decodes base64 with white space in it. A list of the words of a text would take sixteen bytes for each.
+func fromBase64(text string) ([]byte, error) {
+	if content, err := base64.StdEncoding.DecodeString(text); err == nil { // it passes over line breaks
+		return content, nil
+	}
+	return base64.StdEncoding.DecodeString(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, text))
 }
 
 // LocalError is the error for a file on the caller's own machine. It tells the cause, since the file is the caller's.

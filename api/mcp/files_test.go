@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,6 +84,20 @@ func TestUpload(t *testing.T) {
 	r := setup(t, &fakeFarm{}, here(machine)).call("upload_file_to_sandbox", map[string]any{"sandbox_id": "sbx_1", "local_file_path": "/nowhere"})
 	if !r.IsError || !strings.Contains(textOf(r), "no such file") || !strings.Contains(textOf(r), "local_file_path") {
 		t.Error(textOf(r))
+	}
+}
+
+// A letter and a space, again and again, took nine times its bytes.
+func TestWhiteSpaceInBase64TakesNoLists(t *testing.T) { // not parallel: it counts what the process allocates
+	for unit, want := range map[string]string{"YWJj": "abc", "Y W J j ": "abc", "YW\u00a0J\r\n\tj": "abc", "YWJj\n": "abc"} {
+		const times = 1 << 17
+		text, before, after := strings.Repeat(unit, times), runtime.MemStats{}, runtime.MemStats{}
+		runtime.ReadMemStats(&before)
+		got, err := mcp.DecodeBase64(mcp.Arguments{"x": text}, "x")
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; err != nil || string(got) != strings.Repeat(want, times) || took > uint64(len(text))*3 {
+			t.Errorf("%q: %d bytes for %d bytes, %v", unit, took, len(text), err)
+		}
 	}
 }
 
