@@ -1,15 +1,20 @@
 package service
 
 import (
+	"context"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 // A list of a million bad rules once made a million problems, of which twenty were reported.
@@ -46,5 +51,63 @@ func TestASlowReaderKeepsItsCopy(t *testing.T) {
 	}
 	if err := f.Close(); err != nil || removed != 1 {
 		t.Errorf("closed: %v, removed %d times", err, removed)
+	}
+}
+
+// hasty is an agent that answers each question for changes at once.
+type hasty struct {
+	answer string
+	asked  []string // after which number
+}
+
+func (h *hasty) RoundTrip(r *http.Request) (*http.Response, error) {
+	if h.asked = append(h.asked, r.URL.Query().Get("after")); len(h.asked) > 1000 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(h.answer))}, nil
+}
+
+type oneSandbox struct{ Store }
+
+func (oneSandbox) Sandbox(context.Context, farm.Ref) (*farm.Sandbox, error) {
+	return &farm.Sandbox{State: farm.SandboxReady}, nil
+}
+
+// A watch whose agent has no events and does not wait for some was asked without end: that of a polled watch did so, and one that was asked for
+// events after a number that there is not yet.
+func TestAWatchWithoutEventsIsAskedOncePerPause(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ answer, last, ids, after string }{
+		"Nothing": {`{"events":[]}`, "7", "", "7"},
+		"Lost":    {`{"events":[],"lost":true}`, "999999", ".0", "0"},
+		"Of none": {`{"events":[],"lost":true}`, "0", "", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				agent, id := &hasty{answer: c.answer}, farm.NewID(farm.WatchPrefix)
+				s := New(Deps{Store: oneSandbox{}, Agents: func(*farm.Sandbox) relay.Agent { return relay.Agent{Live: client.NewLive(agent)} }}, Options{})
+				w, err := s.WatchFiles(t.Context(), "t", farm.NewID(farm.SandboxPrefix), Watching{Path: "/"}, id+"."+c.last)
+				if err != nil {
+					t.Fatal(err)
+				}
+				const pauses = 10
+				ids := ""
+				for end := time.Now().Add(pauses * outputPause); time.Now().Before(end); {
+					events, err := w.Next(t.Context(), time.Until(end))
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, e := range events {
+						ids += strings.TrimPrefix(e.ID, id)
+					}
+				}
+				w.Close()
+				if most := pauses + 3; ids != c.ids || len(agent.asked) > most || agent.asked[len(agent.asked)-1] != c.after {
+					t.Errorf("events %q, want %q; asked %d times, want %d at most; in the end after %s, want %s",
+						ids, c.ids, len(agent.asked), most, agent.asked[len(agent.asked)-1], c.after)
+				}
+			})
+		})
 	}
 }

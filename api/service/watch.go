@@ -149,7 +149,8 @@ func (w *FileWatch) read(ctx context.Context, events []wire.Event) {
 	}
 }
 
-// more asks once for events, over as many workers as it takes.
+// more asks for events until there are some, over as many workers as it takes. After an answer without events it pauses: the agent, which waits for
+// some, is in the sandbox.
 func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 	broken := time.Time{} // since when the sandbox is not reached
 	for {
@@ -160,7 +161,10 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 		}
 		switch now := time.Now(); {
 		case err == nil:
-			return w.events(got)
+			broken = time.Time{}
+			if events, err := w.events(got); err != nil || len(events) > 0 {
+				return events, err
+			}
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case farm.CodeOf(err) == farm.CodeNotFound && a != (relay.Agent{}): // its process ended, or it has forgotten the watch
@@ -175,12 +179,9 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 		case now.Sub(broken) > outputTimeout:
 			return nil, err
 		}
-		timer := time.NewTimer(outputPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
+		if err := pause(ctx); err != nil {
+			return nil, err
 		}
-		timer.Stop()
 	}
 }
 
@@ -192,9 +193,9 @@ func (w *FileWatch) events(got relay.FileEvents) ([]wire.Event, error) {
 		out = append(out, e)
 		return err
 	}
-	if got.Lost {
-		first := w.last + 1
-		if len(got.Events) > 0 {
+	if got.Lost && (len(got.Events) > 0 || w.last > 0) {
+		first := uint64(1) // without events: the caller's number is of an event that has not happened
+		if w.last = 0; len(got.Events) > 0 {
 			first = got.Events[0].Seq
 		}
 		if err := add(first-1, string(relay.FileDropped), wire.ChangesDropped{Reason: "more happened than was read in time"}); err != nil {

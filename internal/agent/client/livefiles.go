@@ -303,7 +303,7 @@ func (l Live) Watch(ctx context.Context, id, path string, recursive, polled bool
 	return out, err
 }
 
-// Watched returns the changes after a number, when there are some or the time is up.
+// Watched returns the changes after a number, when there are some or the time is up. CodeNotFound: there is no such watch, or it is a polled one.
 func (l Live) Watched(ctx context.Context, id string, after uint64, wait time.Duration) (agent.FileEvents, error) {
 	query := url.Values{"after": {strconv.FormatUint(after, 10)}, "wait": {strconv.FormatInt(wait.Milliseconds(), 10)}}
 	out, err := l.watched(ctx, id, query, wait)

@@ -211,7 +211,7 @@ func (w *watch) add(e agent.FileEvent) {
 	w.more = make(chan struct{})
 }
 
-// get answers with the events after a number, when there are some.
+// get answers with the events after a number, when there are some, or with those of a polled watch, without a number.
 func (s *watches) get(_ http.ResponseWriter, r *http.Request) (any, error) {
 	after, err := number(r, "after", 0)
 	if err != nil {
@@ -223,6 +223,9 @@ func (s *watches) get(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	s.mu.Lock()
 	w := s.byID[r.PathValue("id")]
+	if w != nil && w.polled && r.URL.Query().Has("after") { // it keeps where its one reader is, and waits for nothing
+		w = nil
+	}
 	if w != nil {
 		w.mu.Lock()
 		w.readers++

@@ -184,6 +184,8 @@ func TestAPolledWatch(t *testing.T) {
 	}
 	got, err := l.Polled(t.Context(), "w")
 	testbed.Check(t, err == nil && len(got.Events) == 0 && slices.Equal(seen, names), "%v, then %+v, %v", seen, got, err)
+	_, err = l.Watched(t.Context(), "w", 0, time.Minute)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "read by a number: %v", err)
 	testbed.Must(t, l.EndWatch(t.Context(), "w"))
 	_, err = l.Polled(t.Context(), "w")
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "after its end: %v", err)
