@@ -385,6 +385,29 @@ func TestE2BLinksAtTheirLimit(t *testing.T) {
 	}
 }
 
+// farLink makes a link in a directory to a path that is too long to look at, and returns what is shown as its target.
+func farLink(t *testing.T, dir, name string) string {
+	t.Helper()
+	target := strings.Repeat("t/", 2047) + "t"
+	testbed.Must(t, os.Symlink(target, filepath.Join(dir, name)))
+	return filepath.Join(dir, target)
+}
+
+// A list counts what its links lead to, also where that is behind another link, and ends within a page.
+func TestE2BListsOfLinksToLongPathsAreBounded(t *testing.T) {
+	t.Parallel()
+	f, dir, headers := e2bBox(t)
+	links := filepath.Join(dir, "links")
+	testbed.Must(t, os.Mkdir(links, 0o700))
+	target := farLink(t, dir, "far")
+	for n := range 96 << 20 / (512 + 4*(len(target)+len(links))) {
+		testbed.Must(t, os.Symlink("../far", filepath.Join(links, fmt.Sprint(n))))
+	}
+	if _, failed := f.rpc("/filesystem.Filesystem/ListDir", map[string]any{"path": links}, headers); !strings.HasPrefix(failed, "resource_exhausted") {
+		t.Errorf("a list of links to %d bytes: %q", len(target), failed)
+	}
+}
+
 // A page has at most a hundred sandboxes.
 func TestE2BPagesAtTheirLimit(t *testing.T) {
 	t.Parallel()

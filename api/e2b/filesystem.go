@@ -92,6 +92,34 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryI
 	return out
 }
 
+// weightOf is about what an entry takes in memory until it is sent.
+func weightOf(e *envd.EntryInfo) int64 {
+	n := entryBytes + int64(len(e.GetPath())+len(e.GetSymlinkTarget()))*budget.BodyWeight // as they were read, and as name and path in the answer
+	for key, value := range e.GetMetadata() {
+		n += int64(len(key)+len(value)) * 2
+	}
+	return n
+}
+
+// gathering is what one answer holds of several answers of the sandbox.
+type gathering struct {
+	limit int64 // of bytes
+	bytes int64
+	held  budget.Gathered
+}
+
+// add counts and charges n bytes more. It fails beyond the limit, and if there is no memory for them.
+func (g *gathering) add(ctx context.Context, n int64) error {
+	if g.bytes += n; g.bytes > g.limit {
+		return tooMany()
+	}
+	return g.held.Add(ctx, n)
+}
+
+func tooMany() error {
+	return refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxListed)+" files, or their paths are too long together: list a directory below, or to a smaller depth")
+}
+
 // sizeOf is the size of a file or a directory.
 func sizeOf(e wire.FSEntry) int64 { return e.Size + e.DirSize }
 
@@ -177,36 +205,27 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 		depth = farm.MaxFSDepth // all that there is
 	}
 	box, at := boxOf(ctx), placeOf(r.Msg.GetPath())
-	out, total := &envd.ListDirResponse{}, int64(0)
+	out, held := &envd.ListDirResponse{}, gathering{limit: maxListedBytes}
 	for page := (service.FilePage{Limit: farm.MaxFSEntries}); ; {
 		list, err := f.Service.ListFS(ctx, box.Tenant, box.ID, at.real, depth, page)
 		if err != nil {
 			return nil, err
 		}
-		size := int64(len(list.Items)) * entryBytes
 		for _, e := range list.Items {
-			size += int64(len(e.Path)) * budget.BodyWeight // as it is listed, and as name and path in the answer
-			if e.Target != nil {
-				size += int64(len(*e.Target)) * budget.BodyWeight
+			shown := f.entry(ctx, at, e)
+			if shown.GetType() == envd.FileType_FILE_TYPE_UNSPECIFIED {
+				continue
 			}
-			for key, value := range e.Metadata {
-				size += int64(len(key) + len(value))
+			if err := held.add(ctx, weightOf(shown)); err != nil {
+				return nil, err
 			}
-		}
-		if err := budget.Charge(ctx, size); err != nil {
-			return nil, err
-		}
-		total += size
-		for _, e := range list.Items {
-			if shown := f.entry(ctx, at, e); shown.GetType() != envd.FileType_FILE_TYPE_UNSPECIFIED {
-				out.Entries = append(out.Entries, shown)
-			}
+			out.Entries = append(out.Entries, shown)
 		}
 		if list.NextCursor == "" {
 			return connect.NewResponse(out), nil
 		}
-		if len(out.Entries) > maxListed || total > maxListedBytes {
-			return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxListed)+" files, or their paths are too long together: list a directory below, or to a smaller depth")
+		if len(out.Entries) > maxListed {
+			return nil, tooMany()
 		}
 		if page.After, err = service.FileCursor(string(list.NextCursor)); err != nil {
 			return nil, err
