@@ -408,6 +408,45 @@ func TestE2BListsOfLinksToLongPathsAreBounded(t *testing.T) {
 	}
 }
 
+// Changes with entries that are too large together have some without: they are told once.
+func TestE2BEntriesOfChangesAreBounded(t *testing.T) {
+	t.Parallel()
+	f, dir, headers := e2bBox(t)
+	made, failed := f.rpc("/filesystem.Filesystem/CreateWatcher", map[string]any{"path": dir, "includeEntry": true}, headers)
+	if failed != "" {
+		t.Fatal(failed)
+	}
+	const changes, limit = 1100, 16 << 20
+	for n := range changes {
+		farLink(t, dir, fmt.Sprint(n))
+	}
+	seen := map[string]bool{}
+	testbed.Until(t, "all changes are told", func() bool {
+		out, failed := f.rpc("/filesystem.Filesystem/GetWatcherEvents", made, headers)
+		if failed != "" {
+			t.Fatal(failed)
+		}
+		events, _ := out["events"].([]any)
+		bytes, whole := 0, 0
+		for _, event := range events {
+			event, _ := event.(map[string]any)
+			name := fmt.Sprint(event["name"])
+			if seen[name] {
+				t.Errorf("%s is told twice", name)
+			}
+			seen[name] = true
+			if entry, ok := event["entry"].(map[string]any); ok {
+				whole++
+				bytes += 512 + 4*len(name) + 512 + 4*len(fmt.Sprint(entry["path"], entry["symlinkTarget"]))
+			}
+		}
+		if bytes > limit || whole < len(events) && bytes < limit*3/4 {
+			t.Errorf("%d changes, of which %d with entries have %d bytes", len(events), whole, bytes)
+		}
+		return len(seen) == changes
+	})
+}
+
 // A page has at most a hundred sandboxes.
 func TestE2BPagesAtTheirLimit(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,8 @@ const (
 	entryBytes = 512
 	// maxListedBytes is how much that is for a list: entries with usual paths up to maxListed, fewer with very long ones.
 	maxListedBytes = 96 << 20
+	// maxPolled is from how many changes on one answer has no more, and maxPolledBytes how much they take in memory with their entries.
+	maxPolled, maxPolledBytes = 4096, 16 << 20
 )
 
 // files implements envd.FilesystemHandler with the files of the farm.
@@ -92,8 +94,11 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryI
 	return out
 }
 
-// weightOf is about what an entry takes in memory until it is sent.
+// weightOf is about what an entry takes in memory until it is sent; 0 for none.
 func weightOf(e *envd.EntryInfo) int64 {
+	if e == nil {
+		return 0
+	}
 	n := entryBytes + int64(len(e.GetPath())+len(e.GetSymlinkTarget()))*budget.BodyWeight // as they were read, and as name and path in the answer
 	for key, value := range e.GetMetadata() {
 		n += int64(len(key)+len(value)) * 2
@@ -378,30 +383,34 @@ func (f files) CreateWatcher(ctx context.Context, r *connect.Request[envd.Create
 	return connect.NewResponse(&envd.CreateWatcherResponse{WatcherId: made.String()}), nil
 }
 
-// GetWatcherEvents returns what has changed since it was asked before.
+// GetWatcherEvents returns what has changed since it was asked before. What was polled is not polled again: beyond maxPolledBytes, and where memory is short, it has
+// no entries.
 func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.GetWatcherEventsRequest]) (*connect.Response[envd.GetWatcherEventsResponse], error) {
 	w, err := watcherOf(r.Msg.GetWatcherId())
 	if err != nil {
 		return nil, err
 	}
 	box := boxOf(ctx)
-	out := &envd.GetWatcherEventsResponse{}
+	out, held, full := &envd.GetWatcherEventsResponse{}, gathering{limit: maxPolledBytes}, false
 	for { // an answer of the agent has some hundred, and it keeps some thousand
 		got, err := f.Service.WatcherChanges(ctx, box.Tenant, box.ID, w.id)
 		if err != nil {
 			return nil, err
 		}
 		for _, change := range got.Events {
-			out.Events = append(out.Events, f.events(ctx, w.at, change, w.entries)...)
+			for _, event := range f.events(ctx, w.at, change, w.entries && !full) {
+				n := entryBytes + int64(len(event.GetName()))*budget.BodyWeight + weightOf(event.GetEntry())
+				if full = full || held.add(ctx, n) != nil; full {
+					event.Entry = nil
+				}
+				out.Events = append(out.Events, event)
+			}
 		}
-		if len(got.Events) == 0 || len(out.Events) >= maxPolled {
+		if full || len(got.Events) == 0 || len(out.Events) >= maxPolled {
 			return connect.NewResponse(out), nil
 		}
 	}
 }
-
-// maxPolled is from how many changes on one answer has no more.
-const maxPolled = 4096
 
 // RemoveWatcher ends a watcher.
 func (f files) RemoveWatcher(ctx context.Context, r *connect.Request[envd.RemoveWatcherRequest]) (*connect.Response[envd.RemoveWatcherResponse], error) {

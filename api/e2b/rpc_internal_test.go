@@ -107,7 +107,7 @@ func TestGatheringIsBoundedAndCharged(t *testing.T) {
 	const limit = 2 << 20
 	target := strings.Repeat("t", 999)
 	entry := &envd.EntryInfo{Path: "/a", SymlinkTarget: &target, Metadata: map[string]string{"key": "value"}}
-	if got, want := weightOf(entry), int64(entryBytes+1001*budget.BodyWeight+8*2); got != want {
+	if got, want := weightOf(entry), int64(entryBytes+1001*budget.BodyWeight+8*2); got != want || weightOf(nil) != 0 {
 		t.Errorf("an entry has %d bytes, want %d", got, want)
 	}
 	for extra, ok := range map[int64]bool{-1: true, 0: true, 1: false} {
