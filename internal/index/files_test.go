@@ -73,6 +73,7 @@ func TestFilesWholeAndInParts(t *testing.T) {
 			"BehindTheEnd":    {[]string{"Range", "bytes=300000-"}, 416, ""},
 			"NotModified":     {[]string{"If-None-Match", tag}, 304, ""},
 			"NonsenseInRange": {[]string{"Range", "bytes=x"}, 416, ""},
+			"SeveralRanges":   {[]string{"Range", "bytes=0-1,4-5"}, 200, string(content)},
 		} {
 			a := ask(t, "GET", address, c.headers...)
 			if a.err != nil || a.status != c.status || c.body != "" && a.body != c.body {

@@ -136,6 +136,7 @@ func (x *Index) servePackument(w http.ResponseWriter, r *http.Request, name stri
 	if r.Method == http.MethodHead {
 		return
 	}
+	x.weigh(r, int64(size))
 	for rest := p.doc; ; {
 		text, after, more := bytes.Cut(rest, []byte{0})
 		if _, err := w.Write(text); err != nil || !more {

@@ -66,6 +66,7 @@ type page struct {
 	doc  []byte // npm: the packument, with a zero byte where the address of the registry belongs
 	body []byte // PyPI: the page as JSON
 	sum  string // of doc or body, for validators
+	html length // PyPI: of the page as HTML
 
 	links  int     // bytes of addresses, while it is read
 	charge *charge // shared with its copies

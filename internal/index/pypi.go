@@ -59,7 +59,8 @@ func (x *Index) pypiPage(ctx context.Context, project string) (*page, error) {
 		finish: func(p *page) (err error) {
 			p.Name = project
 			p.body, err = renderJSON(p)
-			p.sum = sumOf(p.body)
+			p.sum, p.html = sumOf(p.body), 0
+			_ = renderHTML(&p.html, p) // it cannot fail
 			return err
 		},
 	})
@@ -76,7 +77,7 @@ func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string
 	defer limited(w)()
 	w.Header().Set("Vary", "Accept")
 	if wantsJSON(strings.Join(r.Header.Values("Accept"), ",")) {
-		serveText(w, r, typeJSON, p.sum, p.body)
+		x.serveText(w, r, typeJSON, p.sum, p.body)
 		return
 	}
 	h := w.Header()
@@ -87,10 +88,9 @@ func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	var size length
-	_ = renderHTML(&size, p) // it cannot fail
-	h.Set("Content-Length", strconv.FormatInt(int64(size), 10))
+	h.Set("Content-Length", strconv.FormatInt(int64(p.html), 10))
 	if r.Method != http.MethodHead {
+		x.weigh(r, int64(p.html))
 		_ = renderHTML(w, p) // the reader has everything, or has left
 	}
 }
@@ -105,7 +105,11 @@ func (l *length) Write(p []byte) (int, error) {
 }
 
 // serveText serves a page, which callers may cache and must revalidate.
-func serveText(w http.ResponseWriter, r *http.Request, kind, sum string, text []byte) {
+func (x *Index) serveText(w http.ResponseWriter, r *http.Request, kind, sum string, text []byte) {
+	if r.Method != http.MethodHead {
+		x.weigh(r, int64(len(text)))
+	}
+	oneRange(r)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("ETag", `"`+sum+`"`)

@@ -19,6 +19,8 @@ const (
 	// requestRate is how many requests the sandboxes of a tenant make in a second, and requestBurst how many at once: an install of a thousand packages
 	// makes some two thousand, and each takes up to half a millisecond of the worker. Further ones wait.
 	requestRate, requestBurst = 200, 4000
+	// pageUnit is how many bytes of a page count as one more request: a large one takes some milliseconds of the worker.
+	pageUnit = 64 << 10
 	ratesKept                 = 10_000 // tenants whose requests are counted
 )
 
@@ -41,6 +43,13 @@ func (x *Index) For(tenant string) http.Handler {
 		}
 		x.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, tenant)))
 	})
+}
+
+// weigh counts the bytes of a page for the rate of its tenant. Nobody waits for them but later requests: the page is in memory.
+func (x *Index) weigh(r *http.Request, bytes int64) {
+	if requests, ok := x.rates.get(tenantOf(r.Context())); ok {
+		requests.ReserveN(time.Now(), int(min(bytes/pageUnit, requestBurst)))
+	}
 }
 
 func tenantOf(ctx context.Context) string {

@@ -397,3 +397,41 @@ func TestRequestsOfATenantHaveARate(t *testing.T) {
 		}
 	})
 }
+
+// A large page counts for its size, but its HEAD and other tenants' requests do not.
+func TestLargePagesCountForTheRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		listed := make([]string, 40_000)
+		for i := range listed {
+			listed[i] = fmt.Sprintf(`<a href="/x-%d.zip">x-%d.zip</a>`, i, i)
+		}
+		pages := http.NewServeMux()
+		pages.Handle("/", fours())
+		pages.HandleFunc("/simple/html/", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, strings.Join(listed, "\n"))
+		})
+		u := newUnread(t, pages, nil, nil)
+		for _, c := range []struct{ path, accept string }{{"/pypi/simple/p/", pypiJSON}, {"/pypi/simple/html/", "text/html"}, {"/npm/p", "application/json"}} {
+			waits := map[string]bool{}
+			for _, method := range []string{http.MethodHead, http.MethodGet} {
+				tenant, size := method+c.path+c.accept, 0
+				for n := range 4000 {
+					r := httptest.NewRequestWithContext(t.Context(), method, c.path, http.NoBody)
+					r.Header.Set("Accept", c.accept)
+					answer := httptest.NewRecorder()
+					began := time.Now()
+					u.For(tenant).ServeHTTP(answer, r)
+					size = max(size, answer.Body.Len())
+					if waits[method] = time.Since(began) > 0; waits[method] || n > 150 {
+						break
+					}
+				}
+				testbed.Require(t, (size > 0) == (method == http.MethodGet), "%s %v: %d bytes", method, c, size)
+			}
+			testbed.Diff(t, fmt.Sprintf("%v: who waits within 150 requests", c), map[string]bool{http.MethodHead: false, http.MethodGet: true}, waits)
+		}
+		u.end(t)
+	})
+}
