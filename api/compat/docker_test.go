@@ -252,7 +252,7 @@ func TestTheResultsOfAnExecStayCharged(t *testing.T) {
 				"container_id": b.made["container_id"], "commands": []any{"python 0.py", "python 1.py", "python 2.py", "python 3.py"},
 			})
 			testbed.Must(t, err)
-			text, err := wire.Encode(reply.Value)
+			text, err := farm.Encode(reply.Value)
 			testbed.Must(t, err)
 			var said struct{ Notes []string }
 			testbed.Must(t, json.Unmarshal(text, &said))

@@ -26,6 +26,9 @@ import (
 const (
 	// maxLinks is how many symbolic links are followed to learn what one leads to.
 	maxLinks = 40
+	// maxCalls is how many calls the sandbox gets for the entries of one answer, one for each step of a link and for each entry of a change. A thousand
+	// take it some 0.7 s of a core. Links beyond are not followed.
+	maxCalls = 1000
 	// maxListed is how many entries a list has. The SDKs know no pages.
 	maxListed = 100_000
 	// entryBytes is about what an entry takes in memory until it is sent, beside its path.
@@ -33,7 +36,7 @@ const (
 	// maxListedBytes is how much that is for a list: entries with usual paths up to maxListed, fewer with very long ones.
 	maxListedBytes = 96 << 20
 	// maxPolled is from how many changes on one answer has no more, and maxPolledBytes how much they take in memory with their entries.
-	maxPolled, maxPolledBytes = 4096, 16 << 20
+	maxPolled, maxPolledBytes = 4096, 8 << 20
 )
 
 // files implements envd.FilesystemHandler with the files of the farm.
@@ -44,25 +47,31 @@ func (f files) Stat(ctx context.Context, r *connect.Request[envd.StatRequest]) (
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
-	entry, err := f.stat(ctx, placeOf(r.Msg.GetPath()))
+	entry, err := f.stat(ctx, placeOf(r.Msg.GetPath()), new(maxCalls))
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&envd.StatResponse{Entry: entry}), nil
 }
 
-// stat describes what is at a place.
-func (f files) stat(ctx context.Context, at place) (*envd.EntryInfo, error) {
+var errCalls = errors.New("too many calls for one answer")
+
+// stat describes what is at a place. calls is how many calls are left for the answer.
+func (f files) stat(ctx context.Context, at place, calls *int) (*envd.EntryInfo, error) {
+	if *calls <= 0 {
+		return nil, errCalls
+	}
+	*calls--
 	box := boxOf(ctx)
 	e, err := f.Service.StatFS(ctx, box.Tenant, box.ID, at.real)
 	if err != nil {
 		return nil, err
 	}
-	return f.entry(ctx, at, e), nil
+	return f.entry(ctx, at, e, calls), nil
 }
 
 // entry describes a file. Of a link, type, mode and size are those of what it leads to.
-func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryInfo {
+func (f files) entry(ctx context.Context, at place, e wire.FSEntry, calls *int) *envd.EntryInfo {
 	bits, _ := strconv.ParseUint(e.Mode, 8, 32) // the agent's form is checked
 	out := &envd.EntryInfo{
 		Name: path.Base(e.Path), Path: at.shown(e.Path), Size: sizeOf(e), Owner: nameOf(e.UID), Group: nameOf(e.GID), ModifiedTime: timestamppb.New(e.ModifiedAt),
@@ -71,7 +80,7 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryI
 	kind := e
 	if e.Type == "symlink" {
 		out.IsSymlink = true
-		target, found, err := f.follow(ctx, e)
+		target, found, err := f.follow(ctx, e, calls)
 		if err == nil {
 			kind, bits = found, modeOf(found)
 			out.Size = sizeOf(found)
@@ -134,7 +143,7 @@ func modeOf(e wire.FSEntry) uint64 {
 }
 
 // follow follows a link. The error is that of the last step; the path is how far it got.
-func (f files) follow(ctx context.Context, e wire.FSEntry) (string, wire.FSEntry, error) {
+func (f files) follow(ctx context.Context, e wire.FSEntry, calls *int) (string, wire.FSEntry, error) {
 	box := boxOf(ctx)
 	at := e.Path
 	for range maxLinks {
@@ -144,6 +153,10 @@ func (f files) follow(ctx context.Context, e wire.FSEntry) (string, wire.FSEntry
 		if at = path.Clean(*e.Target); !path.IsAbs(at) {
 			at = path.Join(path.Dir(e.Path), at)
 		}
+		if *calls <= 0 {
+			return at, e, errCalls
+		}
+		*calls--
 		var err error
 		if e, err = f.Service.StatFS(ctx, box.Tenant, box.ID, at); err != nil {
 			return at, e, err
@@ -184,7 +197,7 @@ func (f files) MakeDir(ctx context.Context, r *connect.Request[envd.MakeDirReque
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&envd.MakeDirResponse{Entry: f.entry(ctx, at, made)}), nil
+	return connect.NewResponse(&envd.MakeDirResponse{Entry: f.entry(ctx, at, made, new(maxCalls))}), nil
 }
 
 // Move renames a file or a directory.
@@ -197,7 +210,7 @@ func (f files) Move(ctx context.Context, r *connect.Request[envd.MoveRequest]) (
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&envd.MoveResponse{Entry: f.entry(ctx, to, moved)}), nil
+	return connect.NewResponse(&envd.MoveResponse{Entry: f.entry(ctx, to, moved, new(maxCalls))}), nil
 }
 
 // ListDir lists what is in a directory, down to a depth.
@@ -210,14 +223,14 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 		depth = farm.MaxFSDepth // all that there is
 	}
 	box, at := boxOf(ctx), placeOf(r.Msg.GetPath())
-	out, held := &envd.ListDirResponse{}, gathering{limit: maxListedBytes}
+	out, held, calls := &envd.ListDirResponse{}, gathering{limit: maxListedBytes}, maxCalls
 	for page := (service.FilePage{Limit: farm.MaxFSEntries}); ; {
 		list, err := f.Service.ListFS(ctx, box.Tenant, box.ID, at.real, depth, page)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range list.Items {
-			shown := f.entry(ctx, at, e)
+			shown := f.entry(ctx, at, e, &calls)
 			if shown.GetType() == envd.FileType_FILE_TYPE_UNSPECIFIED {
 				continue
 			}
@@ -257,7 +270,7 @@ func (f files) watched(ctx context.Context, h http.Header, given string) (place,
 	if err := callUser(h); err != nil {
 		return at, err
 	}
-	entry, err := f.stat(ctx, at)
+	entry, err := f.stat(ctx, at, new(maxCalls))
 	if err == nil && entry.GetType() != envd.FileType_FILE_TYPE_DIRECTORY {
 		err = farm.Invalidf("path %s not a directory", farm.Shorten(entry.GetPath()))
 	}
@@ -291,6 +304,10 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 		case len(events) == 0:
 			err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}})
 		}
+		var calls *int
+		if r.Msg.GetIncludeEntry() {
+			calls = new(maxCalls)
+		}
 		for _, e := range events {
 			var data wire.FileChange
 			if json.Unmarshal(e.Data, &data) != nil || data.Path == "" {
@@ -300,7 +317,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 			if data.From != nil {
 				change.From = *data.From
 			}
-			for _, one := range f.events(ctx, at, change, r.Msg.GetIncludeEntry()) {
+			for _, one := range f.events(ctx, at, change, calls) {
 				if err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Filesystem{Filesystem: one}}); err != nil {
 					return err
 				}
@@ -311,11 +328,12 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 }
 
 // events are those of E2B that a change of the farm stands for. There a rename is the end of one name and the beginning of another.
-func (f files) events(ctx context.Context, at place, change relay.FileEvent, withEntry bool) []*envd.FilesystemEvent {
+// calls is how many calls are left for their entries; nil: they have none.
+func (f files) events(ctx context.Context, at place, change relay.FileEvent, calls *int) []*envd.FilesystemEvent {
 	event := func(path string, kind envd.EventType) *envd.FilesystemEvent {
 		out := &envd.FilesystemEvent{Name: strings.TrimPrefix(strings.TrimPrefix(path, at.real), "/"), Type: kind}
-		if withEntry && kind != envd.EventType_EVENT_TYPE_REMOVE && kind != envd.EventType_EVENT_TYPE_RENAME {
-			if entry, err := f.stat(ctx, place{real: path, home: at.home}); err == nil { // otherwise it is gone already
+		if calls != nil && kind != envd.EventType_EVENT_TYPE_REMOVE && kind != envd.EventType_EVENT_TYPE_RENAME {
+			if entry, err := f.stat(ctx, place{real: path, home: at.home}, calls); err == nil { // otherwise it is gone already
 				out.Entry = entry
 			}
 		}
@@ -383,8 +401,8 @@ func (f files) CreateWatcher(ctx context.Context, r *connect.Request[envd.Create
 	return connect.NewResponse(&envd.CreateWatcherResponse{WatcherId: made.String()}), nil
 }
 
-// GetWatcherEvents returns what has changed since it was asked before. What was polled is not polled again: beyond maxPolledBytes, and where memory is short, it has
-// no entries.
+// GetWatcherEvents returns what has changed since it was asked before. What was polled is not polled again: beyond maxPolledBytes and maxCalls, and where
+// memory is short, it has no entries.
 func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.GetWatcherEventsRequest]) (*connect.Response[envd.GetWatcherEventsResponse], error) {
 	w, err := watcherOf(r.Msg.GetWatcherId())
 	if err != nil {
@@ -392,16 +410,20 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.Get
 	}
 	box := boxOf(ctx)
 	out, held, full := &envd.GetWatcherEventsResponse{}, gathering{limit: maxPolledBytes}, false
+	var calls *int
+	if w.entries {
+		calls = new(maxCalls)
+	}
 	for { // an answer of the agent has some hundred, and it keeps some thousand
 		got, err := f.Service.WatcherChanges(ctx, box.Tenant, box.ID, w.id)
 		if err != nil {
 			return nil, err
 		}
 		for _, change := range got.Events {
-			for _, event := range f.events(ctx, w.at, change, w.entries && !full) {
+			for _, event := range f.events(ctx, w.at, change, calls) {
 				n := entryBytes + int64(len(event.GetName()))*budget.BodyWeight + weightOf(event.GetEntry())
 				if full = full || held.add(ctx, n) != nil; full {
-					event.Entry = nil
+					event.Entry, calls = nil, nil
 				}
 				out.Events = append(out.Events, event)
 			}
