@@ -20,8 +20,8 @@ const (
 	// makes some two thousand, and each takes up to half a millisecond of the worker. Further ones wait.
 	requestRate, requestBurst = 200, 4000
 	// pageUnit is how many bytes of a page count as one more request: a large one takes some milliseconds of the worker.
-	pageUnit = 64 << 10
-	ratesKept                 = 10_000 // tenants whose requests are counted
+	pageUnit  = 64 << 10
+	ratesKept = 10_000 // tenants whose requests are counted
 )
 
 // errAbandoned ends work without readers.
