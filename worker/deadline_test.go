@@ -58,6 +58,28 @@ func TestAgentGetsAChangedDeadlineAtOnce(t *testing.T) {
 	testbed.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 7200) })
 }
 
+// Changes that come while one takes effect are one more, however many: each started a goroutine that waited for the agent.
+func TestChangesOfASandboxTakeEffectOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, box := b.worker(), b.Ready()
+	got := deadlinesOf(t, w, box)
+	begun := w.changed.begin(box)
+	b.watchCancels(w)
+	for ttl := 7200; ttl < 7210; ttl++ {
+		_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
+		testbed.Must(t, err)
+	}
+	again := func() bool {
+		w.changed.mu.Lock()
+		defer w.changed.mu.Unlock()
+		return w.changed.again[box]
+	}
+	testbed.Until(t, "a change waits", again)
+	testbed.Check(t, begun && len(got()) == 0, "%d deadlines were sent beside the change before", len(got()))
+	testbed.Check(t, w.changed.more(box) && !again(), "the changes that waited are not one")
+}
+
 // The reconciler sends deadlines whose message was missed, each once.
 func TestReconcilerSendsDeadlines(t *testing.T) {
 	t.Parallel()

@@ -182,7 +182,13 @@ func (w *Worker) watchCancels(c *store.Cancels) {
 				return
 			}
 			if farm.ValidID(farm.SandboxPrefix, ref.ID) {
-				w.background.Go(func() { w.sandboxChanged(ref) })
+				if w.changed.begin(ref) {
+					w.background.Go(func() {
+						for again := true; again; again = w.changed.more(ref) {
+							w.sandboxChanged(ref)
+						}
+					})
+				}
 				continue
 			}
 			if ref != (farm.Ref{}) {
@@ -207,6 +213,36 @@ func (w *Worker) readCancels(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// changes are those of sandboxes that take effect at the moment: of each sandbox one, and the next one for all that came meanwhile.
+type changes struct {
+	mu    sync.Mutex
+	again map[farm.Ref]bool // of the sandboxes with one: another one came
+}
+
+// begin reports whether the caller has the change take effect; otherwise somebody else does, after its own.
+func (c *changes) begin(sandbox farm.Ref) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, runs := c.again[sandbox]
+	if c.again == nil {
+		c.again = map[farm.Ref]bool{}
+	}
+	c.again[sandbox] = runs
+	return !runs
+}
+
+// more reports whether another change came since begin or the last more. If not, this one has ended.
+func (c *changes) more(sandbox farm.Ref) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.again[sandbox] {
+		c.again[sandbox] = false
+		return true
+	}
+	delete(c.again, sandbox)
+	return false
 }
 
 // sandboxChanged sends a sandbox's new deadline to its agent and puts its new rules in force at once, if the sandbox is on this node.

@@ -111,6 +111,7 @@ type Worker struct {
 
 	places     places
 	background sync.WaitGroup // loops, and clean-up that outlives its handler
+	changed    changes
 	stop       context.CancelCauseFunc
 	base       context.Context // the life of the loops, ended by Stop
 	stopOnce   sync.Once
