@@ -235,7 +235,8 @@ func (l Live) piece(ctx context.Context, path string, query url.Values, head any
 		p.Close()
 		return nil, farm.Errorf(farm.CodeInternal, "the agent announced a piece of %d bytes", n)
 	}
-	p.Reader = &exactly{r: r, left: n}
+	begun, _ := r.Peek(r.Buffered()) // the buffer is not needed for the rest, which a slow reader takes
+	p.Reader = &exactly{r: io.MultiReader(bytes.NewReader(bytes.Clone(begun)), res.Body), left: n}
 	return p, nil
 }
 
