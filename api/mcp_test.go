@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -274,6 +275,44 @@ func TestMCPCallerDisconnects(t *testing.T) {
 	if got := b.tool("get_job_result", map[string]any{"job_id": job.ID, "wait_seconds": 10}); got.field("state") != "completed" {
 		t.Errorf("%+v", got)
 	}
+}
+
+// idle takes in jobs that make sandboxes, which no worker begins.
+type idle struct{ *fakeWorker }
+
+func (i idle) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	if a.Job.Kind == farm.KindCreate {
+		return i.Accept(ctx, a)
+	}
+	return i.fakeWorker.Submit(ctx, a)
+}
+
+// A toolset without a list of sandboxes does not leave one behind whose caller has left while it was made.
+func TestASandboxWhoseCallerHasLeftIsClosed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	server, err := api.New(api.Config{}, api.Deps{Blobs: b.blobs, Queues: depths{}, Store: b.store, Submitter: idle{b.worker}, Logger: b.logger()})
+	testbed.Must(t, err)
+	t.Cleanup(server.Stop)
+	text, err := json.Marshal(message("tools/call", map[string]any{"name": "create_python_env", "arguments": map[string]any{}}))
+	testbed.Must(t, err)
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	request := httptest.NewRequestWithContext(ctx, "POST", "http://127.0.0.1/mcp/python-env", bytes.NewReader(text))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		server.Handler().ServeHTTP(httptest.NewRecorder(), request)
+	}()
+	boxes := func(query string) int {
+		return len(get[wire.List[wire.Sandbox]](b, 200, "GET", "/v1/sandboxes"+query, nil).Items)
+	}
+	testbed.Until(t, "the sandbox waits", func() bool { return boxes("") == 1 })
+	hangUp()
+	<-gone
+	testbed.Until(t, "the sandbox is closed", func() bool { return boxes("?state=closed") == 1 })
 }
 
 // A server that stops ends the waits of its callers.

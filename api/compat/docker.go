@@ -176,7 +176,7 @@ func dockerInitialize(ctx context.Context, c *Call) (any, error) {
 		err = farm.Errorf(farm.CodeUnavailable, "The workspace could not be created: %s", unfinished(&job))
 	}
 	if err != nil {
-		dockerDrop(ctx, c, box.ID)
+		c.drop(ctx, box.ID)
 		return nil, err
 	}
 	return out, nil
@@ -193,8 +193,11 @@ func dockerCreate(ctx context.Context, c *Call, r wire.CreateRequest) (wire.Sand
 		switch {
 		case err == nil && made.Job.State == string(farm.JobCompleted):
 			return made.Sandbox, nil
-		case err == nil:
-			dockerDrop(ctx, c, made.Sandbox.ID)
+		case made.Sandbox.ID != "":
+			c.drop(ctx, made.Sandbox.ID)
+			if err != nil {
+				return wire.Sandbox{}, err
+			}
 		case farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeUnavailable:
 			return wire.Sandbox{}, err
 		}
@@ -220,12 +223,10 @@ func dockerFinish(ctx context.Context, c *Call, r wire.CreateRequest) (wire.Sand
 	if err == nil && job.State != string(farm.JobCompleted) {
 		err = farm.Errorf(farm.CodeUnavailable, "The sandbox could not be created: %s", unfinished(&job))
 	}
+	if err != nil {
+		c.drop(ctx, made.Sandbox.ID)
+	}
 	return made.Sandbox, err
-}
-
-// dockerDrop closes a sandbox that the caller will not get.
-func dockerDrop(ctx context.Context, c *Call, id string) {
-	_, _ = c.Farm.CloseSandbox(context.WithoutCancel(ctx), id, 0) // if this fails, it ends at its deadline
 }
 
 // newWorkspace makes the id of a workspace, a random UUID.

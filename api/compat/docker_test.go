@@ -375,6 +375,54 @@ func TestStopKeepsAPersistentSandboxAndCleanClosesIt(t *testing.T) {
 	b.refused("get_container_logs", nil)
 }
 
+// leaving is a farm whose caller leaves while a sandbox is made, or while its job is awaited.
+type leaving struct {
+	*fakeFarm
+	made *int
+}
+
+func (f leaving) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
+	made, err := f.fakeFarm.CreateSandbox(ctx, r, wait)
+	*f.made++
+	made.Job.State = string(farm.JobQueued)
+	if wait > 0 {
+		return wire.Created{Sandbox: wire.Sandbox{ID: made.Sandbox.ID}}, farm.Errorf(farm.CodeUnavailable, "The request ended before its job.")
+	}
+	return made, err
+}
+
+// Nobody knows the id of such a sandbox, which had no idle limit: it was there for a day, with a GPU if one was free.
+func TestASandboxWhoseCallerHasLeftIsClosed(t *testing.T) {
+	t.Parallel()
+	for set, tool := range map[string]string{"docker-sandbox": "sandbox_initialize", "notebook": "create_sandbox", "python-env": "create_python_env"} {
+		f := leaving{&fakeFarm{JobFunc: func(context.Context, string, time.Duration) (wire.Job, error) {
+			return wire.Job{}, farm.Errorf(farm.CodeUnavailable, "The request ended before its job.")
+		}}, new(int)}
+		_, err := toolsetNamed(set).Call(t.Context(), compat.Env{Farm: func(context.Context) compat.Farm { return f }}, tool, nil)
+		if open, _ := f.Sandboxes(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable || *f.made != 1 || len(open) != 0 {
+			t.Errorf("%s: %d sandboxes were made, %d are open: %v", set, *f.made, len(open), err)
+		}
+	}
+	b := setupDocker(t)
+	b.farm.JobFunc = func(context.Context, string, time.Duration) (wire.Job, error) {
+		return wire.Job{}, farm.Errorf(farm.CodeUnavailable, "The request ended before its job.")
+	}
+	b.env.Farm = func(context.Context) compat.Farm { return slow{b.farm} }
+	b.refused("sandbox_initialize", nil, "ended before")
+	if open, _ := b.farm.Sandboxes(t.Context()); len(open) != 1 { // that of setupDocker
+		t.Errorf("%d sandboxes are open", len(open))
+	}
+}
+
+// slow is a farm without GPUs that makes sandboxes later.
+type slow struct{ *dockerFarm }
+
+func (f slow) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
+	made, err := f.dockerFarm.CreateSandbox(ctx, r, wait)
+	made.Job.State = string(farm.JobQueued)
+	return made, err
+}
+
 // A workspace gets enough memory for large packages if a node has it, with a GPU or without.
 func TestInitializeReservesMemoryIfANodeHasIt(t *testing.T) {
 	t.Parallel()

@@ -88,6 +88,7 @@ func envCreate(ctx context.Context, c *Call) (any, error) {
 		return made.Job, err
 	})
 	if err != nil {
+		c.drop(ctx, made.Sandbox.ID)
 		return nil, err
 	}
 	if job.Final() && job.State != "completed" {

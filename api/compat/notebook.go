@@ -49,14 +49,19 @@ type notebookCreated struct {
 // Create creates a sandbox and waits until it is ready. It has no idle limit and lives for the farm's default, a day.
 func (n *Notebook) Create(ctx context.Context) (notebookCreated, error) {
 	idle := 0
+	var made wire.Created
 	job, err := n.finish(ctx, func(wait time.Duration) (wire.Job, error) {
-		made, err := n.farm.CreateSandbox(ctx, wire.CreateRequest{IdleSeconds: &idle}, wait)
+		var err error
+		made, err = n.farm.CreateSandbox(ctx, wire.CreateRequest{IdleSeconds: &idle}, wait)
 		return made.Job, err
 	})
 	if err == nil {
 		err = notebookEnded(&job)
 	}
-	return notebookCreated{SandboxID: job.SandboxID}, err
+	if err != nil {
+		n.call.drop(ctx, made.Sandbox.ID)
+	}
+	return notebookCreated{SandboxID: made.Sandbox.ID}, err
 }
 
 // notebookClosed is the answer to a close.

@@ -90,6 +90,13 @@ func (c *Call) finish(ctx context.Context, begin func(wait time.Duration) (wire.
 	return job, err
 }
 
+// drop closes a sandbox whose id the caller does not get; "": there is none.
+func (c *Call) drop(ctx context.Context, id string) {
+	if id != "" {
+		_, _ = c.Farm.CloseSandbox(context.WithoutCancel(ctx), id, 0) // if this fails, it ends at its deadline
+	}
+}
+
 // open returns an error unless the sandbox exists and accepts work. The record of a closed sandbox can still be read, but the caller
 // wants to work in it.
 func (c *Call) open(ctx context.Context, id string) error {

@@ -161,6 +161,7 @@ func startSpan(ctx context.Context, meta *mcp.Meta, tool string) (context.Contex
 // Errors carry the farm's codes and the sentence that /v1 answers with. A wait of zero does not wait; a call that waits returns
 // the state at the end of the wait.
 type Farm interface {
+	// CreateSandbox gives the id of the sandbox beside an error, too, if it was made all the same.
 	CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error)
 	Sandboxes(ctx context.Context) ([]wire.Sandbox, error) // open ones, newest first
 	CloseSandbox(ctx context.Context, id string, wait time.Duration) (wire.Job, error)

@@ -68,7 +68,7 @@ func (f caller) call(wait time.Duration) service.Call {
 func (f caller) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
 	out, err := f.s.CreateSandbox(ctx, f.call(wait), r)
 	if err != nil {
-		return wire.Created{}, err
+		return wire.Created{Sandbox: wire.Sandbox{ID: out.Job.SandboxID}}, err
 	}
 	if out.Sandbox == nil {
 		return wire.Created{}, fmt.Errorf("create sandbox: job %s has none", out.Job.ID)
