@@ -3,6 +3,8 @@ package farmd
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -250,8 +252,10 @@ func Example() string { return config.Example(defaultSettings()) }
 // Markdown renders all settings as a page.
 func Markdown() string { return config.Markdown(defaultSettings()) }
 
-// logger makes a logger to standard error.
+// logger makes the logger of the process, to standard error. It silences that of the standard library, which nothing here uses: net/http logs the
+// bytes by which a server says more than it was asked, and that may be one in a sandbox.
 func (l LogSettings) logger() *slog.Logger {
+	log.SetOutput(io.Discard) //nolint:forbidigo // there is no other way to silence it
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(l.Level)) // checked by oneof
 	options := &slog.HandlerOptions{Level: level}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
+	"log"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -311,4 +313,10 @@ func TestImportRejectsInvalidSettings(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A server in a sandbox that sent bytes after an answer had net/http log them beside the farm's own log, however many there were.
+func TestBytesOfSandboxesAreNotLogged(t *testing.T) {
+	farmd.Logger(load(t, ""))
+	testbed.Check(t, log.Writer() == io.Discard, "the standard library logs to %v", log.Writer()) //nolint:forbidigo // it is the subject
 }
