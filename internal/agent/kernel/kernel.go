@@ -40,10 +40,10 @@ type kernel struct {
 	mu      sync.Mutex
 	current *kernelRun
 
-	question  uint64                            // the number of the last question
-	questions map[uint64]chan<- json.RawMessage // waiting for their answers
-	onPurpose bool                              // the agent ended it
-	announced bool                              // notebooks were told of its end before
+	question  uint64            // the number of the last question
+	questions map[uint64]*posed // by number
+	onPurpose bool              // the agent ended it
+	announced bool              // notebooks were told of its end before
 }
 
 // mark is the environment entry that identifies the kernel's processes.
@@ -54,7 +54,7 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 	ctx, cancel := context.WithCancel(ks.life)
 	k := &kernel{
 		id: "k" + rand.Text(), ready: make(chan struct{}), closed: make(chan struct{}), cancel: cancel,
-		questions: map[uint64]chan<- json.RawMessage{},
+		questions: map[uint64]*posed{},
 	}
 	ks.running.Go(func() {
 		k.err = ks.boot(ctx, k, at, python)

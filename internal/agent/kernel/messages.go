@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -181,8 +183,8 @@ const (
 // askTimeout bounds the answer to a notebook's question. The first completion loads a library.
 const askTimeout = 30 * time.Second
 
-// AskNotebook asks the Python kernel of a context what a notebook asks. A kernel that runs code answers when it is done, or not in time.
-// What it prints and displays meanwhile belongs to message, an id of the
+// AskNotebook asks the Python kernel of a context what a notebook asks. A kernel that runs code answers when it is done, or not in time: a message
+// of a comm that is asked again then reaches it once. What it prints and displays meanwhile belongs to message, an id of the
 // notebook's choice. An answer whose status is error has ename, evalue and traceback. CodeUnavailable: there is no answer. CodeTooLarge: it has more than
 // agent.MaxAnswerBytes.
 func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any, message string) (json.RawMessage, error) {
@@ -236,32 +238,96 @@ type question struct {
 	Message string `json:"message,omitempty"` // of a notebook: the id of what asks
 }
 
-// ask asks a kernel a question and waits for the answer.
+// maxPosed bounds the questions of a kernel that it has not answered, and the answers that nobody has taken.
+const maxPosed = 64
+
+// posed is a question that a kernel was asked.
+type posed struct {
+	key      string        // of a message of a comm: its kind and id; it is not posed again while nobody has taken its answer
+	waiting  int           // how many wait for the answer
+	answered chan struct{} // closed when there is answer
+	answer   json.RawMessage
+}
+
+// ask asks a kernel a question and waits for the answer. A message of a comm that was asked before, and not answered in time, waits for that answer.
 func (k *kernel) ask(kind string, content any, message string, timeout time.Duration) (json.RawMessage, error) {
-	answer := make(chan json.RawMessage, 1)
-	k.mu.Lock()
-	k.question++
-	number := k.question
-	k.questions[number] = answer
-	k.mu.Unlock()
-	defer func() {
-		k.mu.Lock()
-		delete(k.questions, number)
-		k.mu.Unlock()
-	}()
-	if err := k.control.write(question{Op: "ask", Kind: kind, Number: number, Content: content, Message: message}); err != nil {
-		return nil, err
+	key := ""
+	if comm := []Kind{CommOpen, CommMsg, CommClose}; message != "" && slices.Contains(comm, Kind(kind)) {
+		key = kind + " " + message
+	}
+	number, p, fresh := k.pose(key)
+	if p == nil {
+		return nil, errNoAnswer
+	}
+	failed := make(chan error, 1)
+	if fresh {
+		// Not in time for a kernel that runs code and has much to read. It ends when the kernel reads, or ends.
+		go func() {
+			if err := k.control.write(question{Op: "ask", Kind: kind, Number: number, Content: content, Message: message}); err != nil {
+				k.mu.Lock()
+				delete(k.questions, number)
+				k.mu.Unlock()
+				failed <- err
+			}
+		}()
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
+	err := errNoAnswer
 	select {
-	case raw := <-answer:
-		return raw, nil
+	case <-p.answered:
+	case err = <-failed:
 	case <-k.proc.Done():
 	case <-k.closed:
 	case <-timer.C:
 	}
-	return nil, errNoAnswer
+	if raw, ok := k.leave(number, p); ok {
+		return raw, nil
+	}
+	return nil, err
+}
+
+// pose finds a message of a comm that was posed before, or makes a new question: fresh. Nil: there are too many.
+func (k *kernel) pose(key string) (number uint64, p *posed, fresh bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for number, p := range k.questions {
+		if key != "" && p.key == key {
+			p.waiting++
+			return number, p, false
+		}
+	}
+	if len(k.questions) >= maxPosed {
+		maps.DeleteFunc(k.questions, func(_ uint64, p *posed) bool { return p.over() })
+		if len(k.questions) >= maxPosed {
+			return 0, nil, false
+		}
+	}
+	k.question++
+	p = &posed{key: key, waiting: 1, answered: make(chan struct{})}
+	k.questions[k.question] = p
+	return k.question, p, true
+}
+
+// over reports whether a question was answered, and nobody waits.
+func (p *posed) over() bool {
+	select {
+	case <-p.answered:
+		return p.waiting == 0
+	default:
+		return false
+	}
+}
+
+// leave ends a wait for an answer, which it returns if there is one.
+func (k *kernel) leave(number uint64, p *posed) (answer json.RawMessage, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p.waiting--
+	if p.over() {
+		delete(k.questions, number)
+	}
+	return p.answer, p.answer != nil
 }
 
 // up reports whether the kernel has started and not ended.
@@ -286,15 +352,17 @@ func (k *kernel) busy() bool {
 	return k.current != nil
 }
 
-// deliverAnswer passes an answer to its caller.
+// deliverAnswer passes an answer to its callers. That of a message of a comm is kept for one who asks again.
 func (k *kernel) deliverAnswer(number uint64, content json.RawMessage) {
 	k.mu.Lock()
-	answer := k.questions[number]
-	k.mu.Unlock()
-	if answer != nil {
-		select {
-		case answer <- content:
-		default:
-		}
+	defer k.mu.Unlock()
+	p := k.questions[number]
+	if p == nil || p.answer != nil {
+		return
+	}
+	p.answer = append(json.RawMessage{}, content...) // not nil
+	close(p.answered)
+	if p.key == "" && p.over() {
+		delete(k.questions, number)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -169,4 +170,67 @@ func TestKernelThatIsNotStartedSaysWhatHelps(t *testing.T) {
 	} {
 		testbed.Diff(t, name, c.want, notStarted(c.err))
 	}
+}
+
+// A message of a comm to a kernel that ran code for minutes was asked again every half minute, and each copy reached the kernel in the end.
+func TestAMessageOfACommReachesABusyKernelOnce(t *testing.T) {
+	t.Parallel()
+	c, peer, err := newControl()
+	testbed.Must(t, err)
+	defer c.close()
+	file := os.NewFile(uintptr(peer), "peer") //nolint:gosec // a descriptor is small
+	conn, err := net.FileConn(file)
+	testbed.Must(t, err)
+	testbed.Must(t, file.Close())
+	theirs := &control{conn: conn.(*net.UnixConn)}
+	defer theirs.close()
+	k := &kernel{proc: &process.Process{}, control: c, questions: map[uint64]*posed{}}
+	ask := func(kind Kind, message string) (json.RawMessage, error) {
+		return k.ask(string(kind), map[string]any{}, message, 0)
+	}
+	read := func() controlMessage {
+		t.Helper()
+		m, err := theirs.read()
+		testbed.Must(t, err)
+		return m
+	}
+	for range 3 {
+		_, err := ask(CommMsg, "m1")
+		testbed.Check(t, errors.Is(err, errNoAnswer), "asked a busy kernel: %v", err)
+	}
+	first := read()
+	_, err = ask(CommMsg, "m2")
+	testbed.Check(t, errors.Is(err, errNoAnswer), "asked a busy kernel: %v", err)
+	second := read()
+	testbed.Check(t, first.Number == 1 && second.Number == 2, "the kernel was asked %+v and %+v", first, second)
+	k.deliverAnswer(first.Number, json.RawMessage(`"one"`))
+	raw, err := ask(CommMsg, "m1")
+	testbed.Check(t, err == nil && string(raw) == `"one"`, "asked when it has answered: %s, %v", raw, err)
+
+	_, err = ask(Complete, "m2")
+	testbed.Check(t, errors.Is(err, errNoAnswer), "asked a busy kernel: %v", err)
+	third := read()
+	k.deliverAnswer(third.Number, json.RawMessage(`{}`)) // nobody asks for it again
+	testbed.Check(t, len(k.questions) == 1, "%d questions are kept, want m2", len(k.questions))
+}
+
+// A kernel that reads nothing has a number of questions, which are answered in time with nothing.
+func TestQuestionsOfAKernelAreBounded(t *testing.T) {
+	t.Parallel()
+	c, peer, err := newControl()
+	testbed.Must(t, err)
+	defer c.close()
+	defer func() { _ = unix.Close(peer) }()
+	k := &kernel{proc: &process.Process{}, control: c, questions: map[uint64]*posed{}}
+	large := strings.Repeat("x", 1<<20)
+	for n := 1; n <= maxPosed+1; n++ {
+		_, err := k.ask(string(CommMsg), large, strconv.Itoa(n), 0)
+		testbed.Check(t, errors.Is(err, errNoAnswer), "question %d: %v", n, err)
+		if want := min(n, maxPosed); len(k.questions) != want {
+			t.Fatalf("after %d questions there are %d, want %d", n, len(k.questions), want)
+		}
+	}
+	k.deliverAnswer(1, json.RawMessage(`{}`)) // makes room
+	_, err = k.ask(string(CommMsg), large, "more", 0)
+	testbed.Check(t, errors.Is(err, errNoAnswer) && k.questions[1] == nil && len(k.questions) == maxPosed, "one more: %v, %d questions", err, len(k.questions))
 }
