@@ -23,6 +23,8 @@ const (
 	messageExtra = 256
 	// answerBytes is about how much one answer has. Its reader asks for more then.
 	answerBytes = 256 << 10
+	// answerPause is the time between two answers with messages: code may send them one by one without end.
+	answerPause = 20 * time.Millisecond
 )
 
 // KindEnded is the kind of the message that a kernel has ended while it ran nothing, or, with the content {"asked":true}, is about to be
@@ -40,6 +42,7 @@ type messages struct {
 	bytes int
 	last  uint64
 	more  chan struct{} // closed when there is another one; nil: no reader waits
+	asked time.Time     // of the last answer with messages
 }
 
 // add numbers a message and keeps it.
@@ -61,12 +64,22 @@ func (l *messages) add(m agent.Message) {
 	}
 }
 
-// after returns messages after a number. It waits for one if there is none.
+// after returns messages after a number. It waits for one if there is none, and for answerPause after an answer with messages.
 func (l *messages) after(ctx context.Context, seq uint64, wait time.Duration) (list []agent.Message) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
 		l.mu.Lock()
+		if pause := answerPause - time.Since(l.asked); l.last > seq && pause > 0 {
+			l.mu.Unlock()
+			rest := time.NewTimer(pause)
+			select {
+			case <-rest.C:
+			case <-ctx.Done():
+			}
+			rest.Stop()
+			l.mu.Lock()
+		}
 		size := 0
 		for _, m := range l.kept {
 			if m.Seq > seq && (len(list) == 0 || size+len(m.Content) <= answerBytes) {
@@ -79,6 +92,9 @@ func (l *messages) after(ctx context.Context, seq uint64, wait time.Duration) (l
 			l.more = make(chan struct{})
 		}
 		more := l.more
+		if len(list) > 0 {
+			l.asked = time.Now()
+		}
 		l.mu.Unlock()
 		if len(list) > 0 || wait <= 0 {
 			return list

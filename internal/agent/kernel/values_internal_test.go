@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -233,4 +234,29 @@ func TestQuestionsOfAKernelAreBounded(t *testing.T) {
 	k.deliverAnswer(1, json.RawMessage(`{}`)) // makes room
 	_, err = k.ask(string(CommMsg), large, "more", 0)
 	testbed.Check(t, errors.Is(err, errNoAnswer) && k.questions[1] == nil && len(k.questions) == maxPosed, "one more: %v, %d questions", err, len(k.questions))
+}
+
+// A cell that sends messages one by one had the farm ask for each of them.
+func TestAnswersWithMessagesHavePausesBetweenThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const count = 1000
+		var l messages
+		begun := time.Now()
+		go func() {
+			for range count {
+				l.add(agent.Message{})
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		got, answers := uint64(0), 0
+		for ; got < count; answers++ {
+			list := l.after(t.Context(), got, time.Minute)
+			testbed.Require(t, len(list) > 0 && list[0].Seq == got+1, "after %d: %d messages", got, len(list))
+			got = list[len(list)-1].Seq
+			testbed.Check(t, answers > 0 || time.Since(begun) == 0, "the first answer came after %s", time.Since(begun))
+		}
+		most := int(count*time.Millisecond/answerPause) + 1
+		testbed.Check(t, answers <= most, "%d answers in %s, want %d at most", answers, time.Since(begun), most)
+	})
 }
