@@ -104,6 +104,25 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 	})
 }
 
+// Names of CDI are those of single GPUs: other devices of the host may come with mounts and programs that run as root.
+func TestCheckerRefusesOtherDevices(t *testing.T) {
+	t.Parallel()
+	e, last := recorder(t)
+	c := e.NewChecker(Rules{})
+	const gpu = "nvidia.com/gpu=0"
+	spec := sandboxSpec{UID: 1000, CDI: []string{gpu}, ContainerSpec: farm.ContainerSpec{
+		SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python:3", Command: []string{"/sandfarm/agent"}, Agent: "farm-agent-1", GPUs: []string{"GPU-0"},
+	}}
+	_, err := e.createOnce(t.Context(), spec, 8)
+	testbed.Must(t, err)
+	for _, name := range []string{gpu, "nvidia.com/gpu=GPU-0", "nvidia.com/gpu=all", "management.nvidia.com/gpu=0", "nvidia.com/gds=all", "vendor.com/class=name"} {
+		_, err := c.Create(t.Context(), last().name, bytes.ReplaceAll(last().body, []byte(gpu), []byte(name)))
+		if accepted := strings.HasPrefix(name, gpu) || name == "nvidia.com/gpu=GPU-0"; (err == nil) != accepted {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // gVisor reads a sandbox's limits at its start: a sandbox of the pool with others is not used. The runtime of the sandbox counts, and only without
 // one that of the Engine.
 func TestUpdateIsRefusedUnderGVisor(t *testing.T) {

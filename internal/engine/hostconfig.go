@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
@@ -56,6 +57,8 @@ func (s *sandboxSpec) validate() error {
 		return farm.Invalidf("a sandbox never runs as root: its uid is %d", s.UID)
 	case len(s.CDI) > 0 && len(s.CDI) != len(s.GPUs):
 		return farm.Invalidf("%d GPUs need as many CDI names, not %d", len(s.GPUs), len(s.CDI))
+	case slices.ContainsFunc(s.CDI, func(name string) bool { return !strings.HasPrefix(name, cdiKind) || name == cdiKind+"all" }):
+		return farm.Invalidf("%s is no name of one GPU", farm.Shorten(fmt.Sprint(s.CDI)))
 	}
 	return nil
 }
