@@ -145,6 +145,32 @@ func TestSecretsAreLimited(t *testing.T) {
 	}
 }
 
+// The values of the secrets of one host have a limit together, those of a new sandbox and new ones.
+func TestSecretsOfOneHostAreLimited(t *testing.T) {
+	t.Parallel()
+	option, _ := keeping(t)
+	b := setup(t, option, allowing(t, "*.example.com"))
+	body := func(last int, host string) string {
+		return fmt.Sprintf(`{"network":"allowlist","allow_hosts":["*.example.com"],"secrets":{"A":{"host":"api.example.com","header":"X-A","value":%q},
+			"B":{"host":%q,"header":"X-B","value":%q},"C":{"host":"api.example.com","header":"X-C","value":"12345678"}}}`,
+			strings.Repeat("a", 4096), host, strings.Repeat("b", last))
+	}
+	const room = farm.MaxHostSecretBytes - 4096 - 8
+	for last, status := range map[int]int{room - 1: http.StatusAccepted, room: http.StatusAccepted, room + 1: http.StatusUnprocessableEntity} {
+		if answer, text := b.do("POST", "/v1/sandboxes", body(last, "api.example.com")); answer.StatusCode != status {
+			t.Errorf("%d bytes: %d %s", last, answer.StatusCode, text)
+		}
+	}
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", body(room+1, "other.example.com"))
+	made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", body(room, "api.example.com"))
+	for last, status := range map[int]int{8: http.StatusOK, 9: http.StatusUnprocessableEntity} {
+		answer, text := b.do("PATCH", "/v1/sandboxes/"+made.Sandbox.ID, fmt.Sprintf(`{"secrets":{"C":{"value":%q}}}`, strings.Repeat("c", last)))
+		if answer.StatusCode != status {
+			t.Errorf("a new value of %d bytes: %d %s", last, answer.StatusCode, text)
+		}
+	}
+}
+
 // The value is sealed, and nowhere else: not in the sandbox, its job, the request, the audit or any other key of Redis.
 func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	t.Parallel()

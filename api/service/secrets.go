@@ -69,7 +69,10 @@ func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSp
 	if p.of("/secrets") {
 		return nil, secret.Bundle{}
 	}
-	var err error
+	err := farm.CheckHostSecrets(out, bundle.Values)
+	if p.check("/secrets", err); err != nil {
+		return nil, secret.Bundle{}
+	}
 	if bundle.Authority, err = secret.NewAuthority(hosts, s.Now()); err != nil {
 		p.check("/secrets", err)
 	}
@@ -153,6 +156,10 @@ func (s *Service) patch(ctx context.Context, ref farm.Ref, patch store.SandboxPa
 }
 
 func (s *Service) reseal(ctx context.Context, ref farm.Ref, values map[string]wire.NewSecret) (*store.SealedSecrets, error) {
+	box, err := s.Store.Sandbox(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
 	was, err := s.Store.SandboxSecrets(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -166,6 +173,9 @@ func (s *Service) reseal(ctx context.Context, ref farm.Ref, values map[string]wi
 	}
 	for name, value := range values {
 		bundle.Values[name] = value.Value
+	}
+	if err := farm.CheckHostSecrets(box.Spec.Secrets, bundle.Values); err != nil {
+		return nil, err
 	}
 	now, err := s.options.Secrets.Seal(ref, bundle)
 	return &store.SealedSecrets{Was: was, Now: now}, err

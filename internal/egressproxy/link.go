@@ -106,6 +106,8 @@ func (l *link) finish() {
 
 // used are the names of the secrets that were sent to the host.
 func (l *link) used() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.host == nil {
 		return nil
 	}

@@ -189,7 +189,7 @@ func (g *guardedBody) fill(size int) {
 	n, err := g.from.Read(g.buf[kept:cap(g.buf)])
 	g.buf, g.err = g.buf[:kept+n], err
 	g.more += n
-	if err == nil && g.more < g.sought.longest/16 && bytes.IndexByte(g.buf[kept:], '\n') < 0 {
+	if err == nil && g.more < g.sought.longest/2 && bytes.IndexByte(g.buf[kept:], '\n') < 0 {
 		return
 	}
 	g.more = 0

@@ -97,7 +97,7 @@ func TestSingleBytesOfAnAnswerAreGathered(t *testing.T) {
 	if text := strings.Join(got, ""); len(text) != 20_000 || !errors.Is(err, io.EOF) {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
-	if most := 20_000 / (farm.EscapeBytes * len(value) / 16); len(got) > most {
+	if most := 20_000 / (farm.EscapeBytes * len(value) / 2); len(got) > most {
 		t.Errorf("%d pieces, at most %d are expected", len(got), most)
 	}
 }

@@ -56,6 +56,21 @@ func ParseSecretHost(text string) (string, error) {
 	return host, nil
 }
 
+// MaxHostSecretBytes is how many bytes the values of all secrets of one host have at most: each answer of the host is searched for each of them, with
+// tables of some 30 times their bytes.
+const MaxHostSecretBytes = 8 << 10
+
+// CheckHostSecrets refuses values that have too many bytes for one host.
+func CheckHostSecrets(secrets []Secret, values map[string]string) error {
+	bytes := map[string]int{}
+	for _, s := range secrets {
+		if bytes[s.Host] += len(values[s.Name]); bytes[s.Host] > MaxHostSecretBytes {
+			return Invalidf("the values of the secrets of %s have more than %d bytes together", s.Host, MaxHostSecretBytes)
+		}
+	}
+	return nil
+}
+
 // CheckSecretValue refuses what cannot be the value of the secret of this name. The error does not contain the value.
 func CheckSecretValue(name, value string, maxBytes int) error {
 	switch {

@@ -361,7 +361,7 @@ func (x *Exit) addSecrets(ctx context.Context, s *farm.Sandbox, rules *egresspro
 	var err error
 	if opened, problem := x.egress.unseal(ctx, s, x.vault); problem == nil {
 		x.vault = opened
-	} else if x.vault == nil { // values that were known are used until there are others
+	} else { // values that were known are used until there are others
 		err = problem
 	}
 	for _, one := range s.Spec.Secrets {
