@@ -68,7 +68,7 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 			mu.Lock()
 			defer mu.Unlock()
 			if a == nil {
-				e.collect.note("%s changed or vanished while it was read, so it is not an artifact.", clip(changed.Path, 256))
+				e.collect.note("%s changed or vanished while it was read, so it is not an artifact.", noted(changed.Path, maxNoted))
 			}
 			files[i] = a
 			return nil

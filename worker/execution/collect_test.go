@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -280,12 +281,30 @@ func TestResultNotesFilesThatAreLeftOut(t *testing.T) {
 		testbed.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{LeftOut: left})))
 		return c.result().Notes
 	}
-	want := []string{"Files in folders of installed, derived or cached files do not become artifacts: 1204 in .venv, 2 in a b/__pycache__, 7 in other such folders. They are in the workspace."}
+	want := []string{"Files in folders of installed, derived or cached files do not become artifacts: 1204 in .venv, 2 in a\uFFFDb/__pycache__, 7 in other such folders. They are in the workspace."}
 	testbed.Diff(t, "notes", want, notes(agent.LeftOut{Folder: ".venv", Files: 1204}, agent.LeftOut{Folder: "a\nb/__pycache__", Files: 2}, agent.LeftOut{Files: 7}))
 	got := notes(agent.LeftOut{Folder: "x", Files: -1})
 	testbed.Check(t, len(got) == 0, "of less than nothing: %q", got)
 	got = notes(slices.Repeat([]agent.LeftOut{{Folder: strings.Repeat("x", 5000), Files: 1}}, 5000)...)
 	testbed.Check(t, len(got) == 1 && len(got[0]) <= 2000, "%d notes of too many and too long ones", len(got))
+}
+
+// Code chooses the names of its files, which a note of the farm has as a few printable bytes.
+func TestNamesInNotesArePrintable(t *testing.T) {
+	t.Parallel()
+	hidden := "a\u202eb\u200bc\U000e0041d\n"
+	shown := "a\uFFFDb\uFFFDc\uFFFDd\uFFFD"
+	testbed.Diff(t, "the first files", shown, firstOf([]string{hidden}))
+	c := collectorOf(code(), 0)
+	testbed.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{LeftOut: []agent.LeftOut{{Folder: hidden, Files: 1}}})))
+	if notes := c.result().Notes; len(notes) != 1 || !strings.Contains(notes[0], " 1 in "+shown+".") {
+		t.Errorf("files left out: %q", notes)
+	}
+	for n, cut := range map[int]bool{maxNoted - 1: false, maxNoted: false, maxNoted + 1: true} {
+		name := strings.Repeat("é", n/2) + strings.Repeat("x", n%2)
+		got := noted(name, maxNoted)
+		testbed.Check(t, len(got) <= maxNoted && (got != name) == cut && strings.HasSuffix(got, " …") == cut && utf8.ValidString(got), "%d bytes: %q", n, got)
+	}
 }
 
 func TestResultHoldsNotesAndClipsErrors(t *testing.T) {

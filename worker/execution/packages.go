@@ -248,11 +248,26 @@ func failure(r *farm.Result) []string {
 // maxNoted bounds a name in a note, in bytes.
 const maxNoted = 255
 
+// noted is a name that code has chosen, such as of a file, as a note names it: at most limit bytes, all printable.
+func noted(name string, limit int) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, name)
+	const rest = " …"
+	if len(name) > limit {
+		name = strings.ToValidUTF8(name[:limit-len(rest)], "") + rest
+	}
+	return name
+}
+
 // submatch is the first group of a pattern in a text, a name for a note; "" if it does not match, or if the name, which the code chooses, is longer
 // than names are or is not all printable: a note is the farm's words.
 func submatch(pattern *regexp.Regexp, text string) string {
 	found := pattern.FindStringSubmatch(text)
-	if found == nil || len(found[1]) > maxNoted || strings.ContainsFunc(found[1], func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if found == nil || noted(found[1], maxNoted) != found[1] {
 		return ""
 	}
 	return found[1]

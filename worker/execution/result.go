@@ -159,7 +159,7 @@ func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
 	o.Notes = bounded(o.Notes, maxInstallNotes, func(note string) string { return plain(note, maxPackageNote) })
 	o.Install = bounded(o.Install, maxReported, checked)
 	o.LeftOut = bounded(o.LeftOut, agent.MaxLeftOut+1, func(l agent.LeftOut) agent.LeftOut {
-		return agent.LeftOut{Folder: clip(l.Folder, 100), Files: count(l.Files)}
+		return agent.LeftOut{Folder: noted(l.Folder, 100), Files: count(l.Files)}
 	})
 	return &o, err
 }

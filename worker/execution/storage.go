@@ -137,7 +137,7 @@ func (x *Runner) noteSkipped(ctx context.Context, e *execution) {
 func firstOf(paths []string) string {
 	names := make([]string, 0, maxSkippedNames)
 	for _, p := range paths[:min(len(paths), maxSkippedNames)] {
-		names = append(names, clip(p, 100))
+		names = append(names, noted(p, 100))
 	}
 	text := strings.Join(names, ", ")
 	if n := len(paths) - len(names); n > 0 {
