@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -272,9 +273,12 @@ func (o *ProcessOutput) Next(admit func(bytes int) error) (farm.Output, error) {
 // maxPiece bounds one piece of output; agents send 64 KiB, and an end of some hundred bytes.
 const maxPiece = 1 << 20
 
-// endOf reads how a process ended.
+// endOf reads how a process ended: an Outcome with few values.
 func endOf(payload []byte) (*farm.ProcessEnd, error) {
 	var out agent.Outcome
+	if budget.Values(payload) > fewValues {
+		return nil, farm.Errorf(farm.CodeInternal, "the agent sent an end of a process with more than %d values", fewValues)
+	}
 	if err := json.NewDecoder(bytes.NewReader(payload)).Decode(&out); err != nil {
 		return nil, farm.Errorf(farm.CodeInternal, "the agent sent an end of a process that cannot be read")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -54,5 +55,16 @@ func TestEndOfProcessHasTheSentenceAboutItsLimit(t *testing.T) {
 	} {
 		end, err := endOf([]byte(payload))
 		testbed.Check(t, err == nil && end.Reason == want, "%s: %+v, %v", payload, end, err)
+	}
+}
+
+// An end of a MiB could have a value in each two bytes, which take dozens each when they are decoded.
+func TestEndOfProcessHasFewValues(t *testing.T) {
+	t.Parallel()
+	for values, code := range map[int]farm.Code{fewValues - 1: "", fewValues: "", fewValues + 1: farm.CodeInternal} {
+		payload := []byte(`{"notes":["x"` + strings.Repeat(`,"x"`, values-3) + `]}`)
+		testbed.Require(t, budget.Values(payload) == values, "%d values, want %d", budget.Values(payload), values)
+		_, err := endOf(payload)
+		testbed.Check(t, farm.CodeOf(err) == code, "%d values: %v", values, err)
 	}
 }
