@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -474,6 +475,25 @@ func TestOutputBeyondTheLimitIsCutHereToo(t *testing.T) {
 			gone += one.Dropped.Stdout
 		}
 		testbed.Check(t, kept == min(size, limit) && gone == int64(max(size-limit, 0)), "%d bytes: %d kept, %d dropped", size, kept, gone)
+	}
+}
+
+// The number of dropped bytes is the agent's word: two large ones had a negative sum.
+func TestSumsOfDroppedBytesAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ first, second, want int64 }{
+		{maxDropped - 2, 1, maxDropped - 1},
+		{maxDropped - 1, 1, maxDropped},
+		{maxDropped, 1, maxDropped},
+		{math.MaxInt64, math.MaxInt64, maxDropped},
+	} {
+		col := collectorOf(code(), 0)
+		for i, n := range []int64{c.first, c.second} {
+			testbed.Must(t, col.add(dropped(uint64(i)+1, n, n)))
+		}
+		testbed.Must(t, col.add(frame(3, agent.FrameFinal, agent.Outcome{})))
+		got := col.result().Execute.Dropped
+		testbed.Check(t, got == farm.Dropped{Stdout: c.want, Stderr: c.want}, "%d and %d: %+v, want %d", c.first, c.second, got, c.want)
 	}
 }
 

@@ -242,6 +242,9 @@ func (o *output) sink(kind agent.FrameType) *sink {
 	}
 }
 
+// maxDropped bounds the bytes that the agent says it has dropped of one stream: sums of them fit into their type.
+const maxDropped = 1 << 50
+
 // drop counts what the agent has dropped of the current streams.
 func (c *collector) drop(payload []byte) error {
 	var d agent.Dropped
@@ -253,8 +256,8 @@ func (c *collector) drop(payload []byte) error {
 	}
 	if len(c.outputs) > 0 {
 		last := c.outputs[len(c.outputs)-1]
-		last.stdout.dropped += d.Stdout
-		last.stderr.dropped += d.Stderr
+		last.stdout.dropped = min(last.stdout.dropped+min(d.Stdout, maxDropped), maxDropped)
+		last.stderr.dropped = min(last.stderr.dropped+min(d.Stderr, maxDropped), maxDropped)
 	}
 	return nil
 }
