@@ -1,10 +1,16 @@
 package ports_test
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -23,4 +29,114 @@ func TestPagesEscapeTextAndTryAgain(t *testing.T) {
 			t.Errorf("text is not escaped, or the page is not filled:\n%s", body)
 		}
 	}
+}
+
+// An upgraded connection whose client neither reads nor sends ends with its request, when the farm stops, and when the client has stalled.
+func TestUpgradesWhoseClientDoesNotReadEnd(t *testing.T) {
+	t.Parallel()
+	for name, stall := range map[string]time.Duration{"WithTheRequest": time.Hour, "WithTheFarm": time.Hour, "Stalled": 100 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			full := make(chan struct{}) // nobody takes what the server in the sandbox sends
+			port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+				for err == nil {
+					_ = conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+					_, err = conn.Write(make([]byte, 1<<20))
+				}
+				close(full)
+				_, _ = io.Copy(io.Discard, conn)
+			}))
+			defer port.Close()
+			closing, over := make(chan struct{}), make(chan struct{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			proxy := ports.New(closing, stall)
+			defer proxy.Close()
+			farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(over)
+				dial := func(ctx context.Context) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, "tcp", port.Listener.Addr().String())
+				}
+				proxy.Serve(w, r.WithContext(ctx), ports.Target{Key: "one", Port: 1, Dial: dial}, ports.View{Path: "/", Fail: func(err error) { t.Error(err) }})
+			}))
+			defer farm.Close()
+			client, err := net.Dial("tcp", farm.Listener.Addr().String())
+			testbed.Must(t, err)
+			defer func() { _ = client.Close() }()
+			_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			testbed.Must(t, err)
+			<-full
+			switch name {
+			case "WithTheRequest":
+				cancel()
+			case "WithTheFarm":
+				close(closing)
+			}
+			select {
+			case <-over:
+			case <-time.After(10 * time.Second):
+				t.Error("the connection is still open")
+			}
+		})
+	}
+}
+
+// Each direction of an upgraded connection ends by itself.
+func TestUpgradesEndInEachDirection(t *testing.T) {
+	t.Parallel()
+	port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nover")
+		half, _ := conn.(*net.TCPConn)
+		got, err := io.ReadAll(io.LimitReader(conn, 4))
+		if err = errors.Join(err, half.CloseWrite()); err != nil || string(got) != "more" {
+			t.Errorf("%q, %v", got, err)
+		}
+		if got, err = io.ReadAll(conn); err != nil || string(got) != "later" {
+			t.Errorf("after its end: %q, %v", got, err)
+		}
+	}))
+	defer port.Close()
+	over := make(chan struct{})
+	farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(over)
+		proxy := ports.New(nil, time.Minute)
+		defer proxy.Close()
+		dial := func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", port.Listener.Addr().String())
+		}
+		proxy.Serve(w, r, ports.Target{Key: "one", Port: 1, Dial: dial}, ports.View{Path: "/", Fail: func(err error) { t.Error(err) }})
+	}))
+	defer farm.Close()
+	client, err := net.Dial("tcp", farm.Listener.Addr().String())
+	testbed.Must(t, err)
+	defer func() { _ = client.Close() }()
+	_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	testbed.Must(t, err)
+	from := bufio.NewReader(client)
+	answer, err := http.ReadResponse(from, nil) //nolint:bodyclose // an upgrade has none
+	testbed.Must(t, err)
+	_, err = io.WriteString(client, "more")
+	testbed.Must(t, err)
+	got, err := io.ReadAll(from)
+	if answer.StatusCode != http.StatusSwitchingProtocols || err != nil || string(got) != "over" {
+		t.Errorf("%s, %q, %v", answer.Status, got, err)
+	}
+	_, err = io.WriteString(client, "later")
+	testbed.Must(t, err)
+	half, _ := client.(*net.TCPConn)
+	testbed.Must(t, half.CloseWrite())
+	<-over
 }

@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"bufio"
 	"context"
 	"log/slog"
 	"net"
@@ -59,12 +60,14 @@ type Proxy struct {
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 	closing   <-chan struct{}
+	stall     time.Duration
 	buffers   bufferPool
 }
 
-// New makes a proxy. When closing is closed, streams end.
-func New(closing <-chan struct{}) *Proxy {
-	p := &Proxy{closing: closing}
+// New makes a proxy. When closing is closed, streams end. stall is how long the client of an upgraded connection may take for a part of what the
+// server sends.
+func New(closing <-chan struct{}, stall time.Duration) *Proxy {
+	p := &Proxy{closing: closing, stall: stall}
 	p.transport = &http.Transport{
 		DialContext: dial, DisableCompression: true, MaxIdleConns: idleConnections, MaxIdleConnsPerHost: idlePort, IdleConnTimeout: idleTimeout,
 		MaxResponseHeaderBytes: maxAnswerHeader, ExpectContinueTimeout: time.Second,
@@ -99,7 +102,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Target, v View) 
 	ctx, done := context.WithCancel(r.Context())
 	defer done()
 	in := r.WithContext(ctx)
-	p.proxy.ServeHTTP(writer{w}, in.WithContext(context.WithValue(ctx, passingKey{}, &passing{Target: t, View: v, in: r, out: w})))
+	p.proxy.ServeHTTP(writer{w, ctx, p}, in.WithContext(context.WithValue(ctx, passingKey{}, &passing{Target: t, View: v, in: r, out: w})))
 }
 
 func dial(ctx context.Context, _, _ string) (net.Conn, error) { return of(ctx).Dial(ctx) }
@@ -174,8 +177,12 @@ func (p *Proxy) answer(res *http.Response) error {
 // fail answers for a server that did not.
 func fail(_ http.ResponseWriter, r *http.Request, err error) { of(r.Context()).Fail(err) }
 
-// writer keeps answers before the answer from a writer that takes them for the answer.
-type writer struct{ http.ResponseWriter }
+// writer keeps answers before the answer from a writer that takes them for the answer, and ends upgraded connections.
+type writer struct {
+	http.ResponseWriter
+	ctx   context.Context // of the request
+	proxy *Proxy
+}
 
 // WriteHeader implements http.ResponseWriter.
 func (w writer) WriteHeader(status int) {
@@ -186,6 +193,47 @@ func (w writer) WriteHeader(status int) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack implements http.Hijacker. The connection ends with its request and when the farm stops, also that of a client who neither reads nor sends: nothing
+// else would end its copies.
+func (w writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		select {
+		case <-w.proxy.closing:
+		case <-w.ctx.Done():
+		}
+		_ = conn.Close()
+	}()
+	own := upgraded{conn, w.proxy.stall}
+	own.bound() // the header, which is written by rw
+	return own, rw, nil
+}
+
+// upgraded is a connection whose client takes each part within stall.
+type upgraded struct {
+	net.Conn
+	stall time.Duration
+}
+
+func (u upgraded) bound() { _ = u.SetWriteDeadline(time.Now().Add(u.stall)) }
+
+// Write implements net.Conn.
+func (u upgraded) Write(b []byte) (int, error) {
+	u.bound()
+	return u.Conn.Write(b)
+}
+
+// CloseWrite ends the direction to the client, where the connection can do so.
+func (u upgraded) CloseWrite() error {
+	if half, ok := u.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return u.Close()
+}
 
 type bufferPool struct{ pool sync.Pool }
 

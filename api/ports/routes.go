@@ -58,7 +58,7 @@ type Server struct {
 
 // NewServer makes a Server.
 func NewServer(deps Deps) *Server {
-	return &Server{Deps: deps, proxy: New(deps.Closing), links: NewLinks(deps.Signer, deps.Keys.IDs, deps.Now)}
+	return &Server{Deps: deps, proxy: New(deps.Closing, deps.Stall), links: NewLinks(deps.Signer, deps.Keys.IDs, deps.Now)}
 }
 
 // Close waits for the WebSockets to end, which they do once Closing is closed, and closes the connections that are not in use.
