@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxControlBytes bounds a message of a kernel; the largest are displays.
+	// maxControlBytes bounds a message of a kernel; the largest are displays. LARGEST of launcher.py is the same.
 	maxControlBytes = 48 << 20
 	// maxControlFDs bounds the descriptors received ahead of their message.
 	maxControlFDs = 8

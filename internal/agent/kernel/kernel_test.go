@@ -45,6 +45,7 @@ func TestKernelEnds(t *testing.T) {
 		"exception":      {"1/0", 1, "ZeroDivisionError", false},
 		"syntax error":   {"def f(:", 1, "SyntaxError", false},
 		"huge exception": {"raise ValueError('x' * (80 << 20))", 1, "ValueError", false},
+		"huge display":   {"display({'text/plain': 'x' * (49 << 20)}, raw=True)", 0, "", false},
 		"exit 3":         {"import sys; sys.exit(3)", 3, "", false},
 		"exit none":      {"import sys; sys.exit()", 0, "", false},
 		"exit text":      {"import sys; sys.exit('bad')", 1, "", false},
@@ -74,6 +75,9 @@ func TestKernelEnds(t *testing.T) {
 			testbed.Check(t, c.err == "SyntaxError" || ran.Stdout == "before\n", "stdout = %q", ran.Stdout)
 			if name == "exit text" && ran.Stderr != "bad\n" || name == "exit 3" && ran.Stderr != "" {
 				t.Errorf("stderr = %q", ran.Stderr)
+			}
+			if shown := fmt.Sprint(ran.Displays); (name == "huge display") != strings.Contains(shown, "was left out: at most 50331648 fit") {
+				t.Errorf("displayed %.100q", shown)
 			}
 			next := agenttest.Run(t, a.Client, agenttest.Code("print('alive')"))
 			testbed.Check(t, next.Stdout == "alive\n" && !next.Outcome.Restarted, "next = %+v", next)

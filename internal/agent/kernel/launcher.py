@@ -25,6 +25,7 @@ import sandfarm_output as output  # next to this file, outside the search path o
 
 FOLDER, sys.path[0] = sys.path[0], ""
 CONTROL = 3  # the agent starts the kernel with its socket there
+LARGEST = 48 << 20  # bytes of a message, as maxControlBytes of control.go: the agent ends a kernel that sends more
 INPUT_POLL = 0.1  # seconds between two looks for a line of input
 os.set_inheritable(CONTROL, False)  # children do not speak with the agent
 
@@ -95,6 +96,8 @@ class Control:
 
     def _send(self, message, fds=()):
         body = json.dumps(message).encode()
+        if len(body) > LARGEST:
+            body = json.dumps(left_out(message, len(body))).encode()
         data = struct.pack(">I", len(body)) + body
         if fds:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
@@ -160,6 +163,16 @@ class Shield:
                 else:
                     raise KeyboardInterrupt
         return False
+
+
+def left_out(message, size):
+    """A message that says that this one, of so many bytes, was too large."""
+    text = "[%s of %d bytes was left out: at most %d fit]" % ("a displayed value" if "data" in message else "a message", size, LARGEST)
+    if "data" in message:
+        return {**message, "data": {"text/plain": text}, "metadata": {}}
+    if message["op"] == "message":
+        return {**message, "kind": "stream", "content": {"name": "stderr", "text": text + "\n"}}
+    return {**message, "content": {"status": "error", "ename": "ValueError", "evalue": text, "traceback": []}}
 
 
 def send_event(message):
