@@ -26,9 +26,11 @@ const (
 	// maxMetadataDepth bounds the levels of metadata: decoders of clients have a limit, above which they read nothing of the answer.
 	maxMetadataDepth = 32
 	// maxRichEvents bounds the events of displayed values: a value may be updated any number of times, and each update is an event.
-	maxRichEvents   = 16 << 20
-	eventExtra      = 256 // bytes that an event takes beside its text or data
-	maxTraceText    = 256 << 10
+	maxRichEvents = 16 << 20
+	eventExtra    = 256 // bytes that an event takes beside its text or data
+	maxTraceText  = 256 << 10
+	// maxTextEvents bounds the events of a stream: each takes eventExtra beside its text, which code can make a byte long.
+	maxTextEvents   = 1 << 17
 	eventChunkBytes = 64 << 10  // of one event of a stream
 	publishBytes    = 256 << 10 // of events that are sent at once, without waiting for more
 )
@@ -66,6 +68,7 @@ type collector struct {
 	unstored error // why an artifact is missing; the job fails with it
 
 	sent     [2]int              // bytes of stdout and stderr that were queued as events; beyond the limit no more is
+	texts    [2]int              // events of stdout and stderr that were queued; beyond maxTextEvents no more are
 	skipped  []agent.ChangedFile // files that the storage of the tenant had no room for
 	freed    int64               // bytes that are reserved for large values that the last frame replaced
 	displays []largeDisplay      // of the last frame, to be stored
@@ -194,20 +197,18 @@ func (c *collector) flushCarry() {
 	c.emitText(last.stderr, last.stderr.rest())
 }
 
-// emitText queues text as an event, up to limits.MaxStreamEvents for the stream of all commands together; then one progress event names the
-// artifact with all that is kept: beyond limits.MaxOutputMB the middle is dropped.
+// emitText queues text as an event, up to limits.MaxStreamEvents and maxTextEvents for the stream of all commands together; then one progress event
+// names the artifact with all that is kept: beyond limits.MaxOutputMB the middle is dropped.
 func (c *collector) emitText(s *sink, text string) {
-	sent := &c.sent[0]
+	stream := 0
 	if s.name == farm.EventStderr {
-		sent = &c.sent[1]
+		stream = 1
 	}
-	if text == "" || *sent > c.limits.MaxStreamEvents {
+	if text == "" || c.sent[stream] > c.limits.MaxStreamEvents {
 		return
 	}
-	if *sent += len(text); *sent > c.limits.MaxStreamEvents {
-		c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
-			Message: fmt.Sprintf("%s is longer than %d bytes: no more of it is sent as events; what is kept of it will be the artifact %s", s.name, c.limits.MaxStreamEvents, s.path),
-		}})
+	if c.sent[stream] += len(text); c.sent[stream] > c.limits.MaxStreamEvents {
+		c.emitEnd(s, fmt.Sprintf("is longer than %d bytes", c.limits.MaxStreamEvents))
 		return
 	}
 	apart := c.apart
@@ -220,7 +221,22 @@ func (c *collector) emitText(s *sink, text string) {
 		}
 		return
 	}
+	if c.seq > c.published {
+		c.texts[stream]++
+	}
+	if c.texts[stream] > maxTextEvents {
+		c.sent[stream] = c.limits.MaxStreamEvents + 1
+		c.emitEnd(s, fmt.Sprintf("came in more than %d pieces", maxTextEvents))
+		return
+	}
 	c.emit(farm.Event{Name: s.name, Text: text})
+}
+
+// emitEnd queues the event that no more of a stream is sent, and why.
+func (c *collector) emitEnd(s *sink, why string) {
+	c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
+		Message: fmt.Sprintf("%s %s: no more of it is sent as events; what is kept of it will be the artifact %s", s.name, why, s.path),
+	}})
 }
 
 // emit queues an event under the frame's number, unless an earlier attempt has sent it.

@@ -232,6 +232,33 @@ func TestEventsOfAStreamStopAtTheirCap(t *testing.T) {
 	}
 }
 
+// Code that printed byte by byte made an event of each of millions, which take much more than their text.
+func TestEventsOfAStreamAreBounded(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]struct{ texts, notes int }{
+		maxTextEvents - 1: {maxTextEvents - 1, 0}, maxTextEvents: {maxTextEvents, 0}, maxTextEvents + 1: {maxTextEvents, 1}, maxTextEvents + 100: {maxTextEvents, 1},
+	} {
+		c := collectorOf(code(), 0)
+		texts, notes := 0, 0
+		for seq := range n {
+			testbed.Must(t, c.add(out(uint64(seq)+1, "x")))
+			for _, e := range c.take() {
+				if e.Name == farm.EventProgress && strings.Contains(e.Progress.Message, ".output/stdout.txt") {
+					notes++
+				} else {
+					texts++
+				}
+			}
+		}
+		testbed.Check(t, texts == want.texts && notes == want.notes, "%d pieces: %d events and %d notes, want %+v", n, texts, notes, want)
+		testbed.Must(t, c.add(frame(uint64(n)+1, agent.FrameStderr, nil)))
+		f := errput("e")
+		f.Seq = uint64(n) + 2
+		testbed.Must(t, c.add(f))
+		testbed.Check(t, len(c.take()) == 1, "%d pieces: the other stream has no event", n)
+	}
+}
+
 // The limit of a stream's events is that of all commands together.
 func TestEventsOfAllCommandsStopAtOneCap(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@
 //     and cuts what an agent sends beyond it;
 //   - stream.go keeps limits.MaxStreamInline bytes of each of stdout and stderr in the record: head and tail around a line that
 //     names the artifact with the whole. The streams of all commands have limits.MaxResultInline together (outputs.go);
-//   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results and their events (maxRich…)
+//   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes or maxTextEvents events, bounds rich results and their events (maxRich…)
 //     and moves those over limits.MaxInlineRich to artifacts, and removes from the result the values that the code has cleared;
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
 //   - artifacts.go skips files over limits.MaxArtifactBytes, those after limits.MaxArtifacts, and those whose paths are too long together, as does the agent;

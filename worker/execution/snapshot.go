@@ -26,6 +26,7 @@ type snapshot struct {
 	Stored   int64               `json:"stored,omitempty"`
 	RichSent int                 `json:"rich_sent,omitempty"`
 	Sent     [2]int              `json:"sent"`
+	Texts    [2]int              `json:"texts,omitzero"`
 	RichFull bool                `json:"rich_full,omitempty"`
 	Clearing bool                `json:"clearing,omitempty"`
 	Cleared  int                 `json:"cleared,omitempty"`
@@ -59,7 +60,7 @@ type sinkState struct {
 // the encoding, valid until the collector changes, and its length: spools are not copied.
 func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 	state := snapshot{
-		Seq: c.seq, Rich: c.rich, Redacted: c.shown, Large: c.large, Stored: c.stored, RichSent: c.richSent, Sent: c.sent,
+		Seq: c.seq, Rich: c.rich, Redacted: c.shown, Large: c.large, Stored: c.stored, RichSent: c.richSent, Sent: c.sent, Texts: c.texts,
 		RichFull: c.richFull, Clearing: c.clearing, Cleared: c.cleared, Marks: c.marks, Notes: c.notes, Missing: c.missing,
 	}
 	if c.unstored != nil {
@@ -131,7 +132,7 @@ func (c *collector) restore(r io.Reader) (err error) {
 		return fmt.Errorf("%w: %w", errSnapshot, err)
 	}
 	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Redacted, state.Large, state.Stored
-	c.sent, c.missing = state.Sent, state.Missing
+	c.sent, c.texts, c.missing = state.Sent, state.Texts, state.Missing
 	c.richSent, c.richFull, c.marks, c.notes = state.RichSent, state.RichFull, state.Marks, state.Notes
 	for _, r := range c.rich {
 		c.inline += inlineSize(r)
