@@ -319,9 +319,9 @@ func (s *Service) PackFS(ctx context.Context, tenant, id, path string) (*FSConte
 			return relay.PieceOf(endOfTar()), nil
 		}
 		head, piece, err := a.FSPack(ctx, path, next, s.limits.MaxFileBytes)
-		if err == nil && head.Next == next {
+		if err == nil && head.Next != "" && (head.Next == next || head.Length == 0) {
 			piece.Close()
-			err = farm.Errorf(farm.CodeInternal, "the agent sent the same piece of a tar again")
+			err = farm.Errorf(farm.CodeInternal, "the agent sent a piece of a tar that does not lead to its end")
 		}
 		if err != nil {
 			return nil, err

@@ -111,3 +111,30 @@ func TestAWatchWithoutEventsIsAskedOncePerPause(t *testing.T) {
 		})
 	}
 }
+
+// endless is an agent that answers each question for a piece of a tar with an empty one.
+type endless struct{ asked int }
+
+func (e *endless) RoundTrip(*http.Request) (*http.Response, error) {
+	if e.asked++; e.asked > 1000 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	answer := `{"next":"` + strconv.Itoa(e.asked) + `"}` + "\n"
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(answer))}, nil
+}
+
+// A tar of empty pieces, each of which names another one, kept a core busy for as long as its reader waited.
+func TestATarOfEmptyPiecesEnds(t *testing.T) {
+	t.Parallel()
+	agent := &endless{}
+	s := New(Deps{Store: oneSandbox{}, Agents: func(*farm.Sandbox) relay.Agent { return relay.Agent{Live: client.NewLive(agent)} }}, Options{})
+	f, err := s.PackFS(t.Context(), "t", farm.NewID(farm.SandboxPrefix), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = io.ReadAll(f)
+	if farm.CodeOf(err) != farm.CodeInternal || agent.asked != 2 {
+		t.Errorf("asked %d times: %v", agent.asked, err)
+	}
+}
