@@ -172,7 +172,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 func (s *Server) newE2B() *e2b.Gateway {
 	return e2b.New(e2b.Deps{
 		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: func(r *http.Request) string { return s.ports.DomainFor(r) },
-		Opened: s.service.OpenRefs, Find: s.service.OpenRef, Keys: s.keys.IDs,
+		Opened: s.service.OpenRefs, Keys: s.keys.IDs,
 		Hold: s.keys.Hold, ActFor: s.actFor, Gate: s.gate, Memory: s.memory,
 	})
 }

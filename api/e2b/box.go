@@ -176,9 +176,8 @@ type Deps struct {
 	Signer  *access.Signer
 	Logger  *slog.Logger
 	Now     func() time.Time
-	// Opened lists the open sandboxes of all tenants, Find finds one of them by its id, and Keys the ids of a tenant's valid keys: tokens that were made with others are refused.
+	// Opened lists the open sandboxes of all tenants, and Keys the ids of a tenant's valid keys: tokens that were made with others are refused.
 	Opened func(context.Context) ([]farm.Ref, error)
-	Find   func(ctx context.Context, id string) (ref farm.Ref, ok bool, err error)
 	Keys   func(ctx context.Context, tenant string) ([]string, error)
 	// Hold ends the context of a request when the key of its caller ends.
 	Hold func(context.Context, access.Caller) (held context.Context, release func())
@@ -198,6 +197,7 @@ type Deps struct {
 type Gateway struct {
 	Deps
 	searches    *searches
+	owners      owners
 	interpreter *interpreter // serves the port 49999 of sandboxes
 }
 

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/time/rate"
@@ -233,6 +234,88 @@ func (s *searches) limit(address string) *rate.Limiter {
 	return s.of[address]
 }
 
+const (
+	// listPause is the time between two lists of what is open for sandboxes that are named and not known: anyone may name one.
+	listPause = 250 * time.Millisecond
+	// listTimeout bounds a list, for which others wait, too.
+	listTimeout = 5 * time.Second
+)
+
+// owners knows whose sandboxes are. The zero value knows none.
+type owners struct {
+	mu      sync.Mutex
+	of      map[string]string // tenants of the sandboxes that were open, by id
+	began   time.Time         // of the newest list
+	err     error             // of the newest list
+	listing chan struct{}     // closed when the list in progress ends; nil: there is none
+}
+
+// find finds the tenant of a sandbox. What is not known is looked for in a list of all that is open, which all who ask share: they wait for one that has
+// begun since, and no flood of names delays another caller by more than listPause and the list. Who ended since then is found, too.
+func (o *owners) find(ctx context.Context, id string, list func(context.Context) ([]farm.Ref, error)) (tenant string, err error) {
+	if !farm.ValidID(farm.SandboxPrefix, id) {
+		return "", errSignature()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for asked := time.Now(); ; {
+		tenant, known := o.of[id]
+		switch rest := listPause - time.Since(o.began); {
+		case known:
+			return tenant, nil
+		case !o.began.Before(asked) && o.err != nil:
+			return "", o.err
+		case !o.began.Before(asked):
+			return "", errSignature()
+		case o.listing == nil && rest <= 0:
+			o.list(ctx, list)
+		default:
+			if err := o.wait(ctx, rest); err != nil {
+				return "", err
+			}
+		}
+	}
+}
+
+// list lists what is open. mu is held, but not meanwhile; as in wait.
+func (o *owners) list(ctx context.Context, list func(context.Context) ([]farm.Ref, error)) {
+	began, over := time.Now(), make(chan struct{})
+	o.listing = over
+	o.mu.Unlock()
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
+	defer done()
+	open, err := list(ctx)
+	of := make(map[string]string, len(open))
+	for _, ref := range open {
+		of[ref.ID] = ref.Tenant
+	}
+	o.mu.Lock()
+	if err == nil {
+		o.of = of
+	}
+	o.began, o.err, o.listing = began, err, nil
+	close(over)
+}
+
+// wait waits for the list in progress; for a time if there is none.
+func (o *owners) wait(ctx context.Context, rest time.Duration) error {
+	over := o.listing
+	o.mu.Unlock()
+	defer o.mu.Lock()
+	if over != nil {
+		rest = listTimeout
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
 // sender is the address that a request comes from; of IPv6 the network, since a sender has all of its addresses.
 func sender(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -304,14 +387,11 @@ func errSearches(what string) error {
 func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error) {
 	ctx := r.Context()
 	if named != "" {
-		ref, ok, err := d.Find(ctx, named)
+		tenant, err := d.owners.find(ctx, named, d.Opened)
 		if err != nil {
 			return Box{}, err
 		}
-		if !ok {
-			return Box{}, errSignature()
-		}
-		box, _, err := d.signerAmong(ctx, u, []farm.Ref{ref})
+		box, _, err := d.signerAmong(ctx, u, []farm.Ref{{Tenant: tenant, ID: named}})
 		return box, err
 	}
 	address := sender(r)

@@ -10,9 +10,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/access"
@@ -28,19 +29,12 @@ func searching(t *testing.T, sandboxes int) (*Gateway, []farm.Ref) {
 	t.Helper()
 	refs := make([]farm.Ref, sandboxes)
 	for i := range refs {
-		refs[i] = farm.Ref{Tenant: "acme", ID: fmt.Sprintf("%s%026d", farm.SandboxPrefix, i)}
+		refs[i] = farm.Ref{Tenant: "acme", ID: fmt.Sprintf("%s%025d0", farm.SandboxPrefix, i)}
 	}
 	d := New(Deps{
 		Signer: access.NewSigner(linkKey{}, time.Now), Now: func() time.Time { return time.Unix(1_700_000_000, 0) },
 		Opened: func(context.Context) ([]farm.Ref, error) { return refs, nil },
-		Find: func(_ context.Context, id string) (farm.Ref, bool, error) {
-			i := slices.IndexFunc(refs, func(r farm.Ref) bool { return r.ID == id })
-			if i < 0 {
-				return farm.Ref{}, false, nil
-			}
-			return refs[i], true, nil
-		},
-		Keys: func(context.Context, string) ([]string, error) { return []string{"key_1"}, nil },
+		Keys:   func(context.Context, string) ([]string, error) { return []string{"key_1"}, nil },
 	})
 	return d, refs
 }
@@ -120,6 +114,74 @@ func TestSearchesAreBoundedByAddress(t *testing.T) {
 	if len(d.searches.of) > maxAddresses {
 		t.Errorf("the searches of %d addresses are counted", len(d.searches.of))
 	}
+}
+
+// Whoever names sandboxes that do not exist has the farm list what is open a few times a second, however many ask, and delays others by no more.
+func TestNamedSandboxesAreLookedForTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, refs := searching(t, 2)
+		lists, open, fault := 0, refs[:1], error(nil)
+		d.Opened = func(context.Context) ([]farm.Ref, error) {
+			lists++
+			time.Sleep(10 * time.Millisecond) // by the clock of the bubble
+			return open, fault
+		}
+		named := func(ref farm.Ref) (time.Duration, error) {
+			began := time.Now()
+			box, err := d.signer(from(t, "192.0.2.1:1"), urlBy(t, d, ref), ref.ID)
+			if err == nil && (box.ID != ref.ID || box.Tenant != ref.Tenant) {
+				t.Errorf("the sandbox is %+v", box)
+			}
+			return time.Since(began), err
+		}
+		if _, err := named(farm.Ref{Tenant: "acme", ID: "sbx"}); farm.CodeOf(err) != farm.CodeUnauthorized || lists != 0 {
+			t.Errorf("what is no id: %v, %d lists", err, lists)
+		}
+		if took, err := named(refs[0]); err != nil || took != 10*time.Millisecond {
+			t.Errorf("one that is open: %v after %s", err, took)
+		}
+		flood, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		var strangers sync.WaitGroup
+		for range 100 {
+			strangers.Go(func() {
+				for flood.Err() == nil {
+					if _, err := named(farm.Ref{Tenant: "acme", ID: farm.NewID(farm.SandboxPrefix)}); farm.CodeOf(err) != farm.CodeUnauthorized {
+						t.Errorf("one that is not there: %v", err)
+					}
+				}
+			})
+		}
+		time.Sleep(5*time.Second + time.Millisecond)
+		if took, err := named(refs[0]); err != nil || took != 0 {
+			t.Errorf("one that is known, beside a flood: %v after %s", err, took)
+		}
+		if took, err := named(refs[1]); farm.CodeOf(err) != farm.CodeUnauthorized || took > 2*listPause {
+			t.Errorf("one that is not open yet: %v after %s", err, took)
+		}
+		open = refs
+		if took, err := named(refs[1]); err != nil || took > 2*listPause {
+			t.Errorf("one that was opened, beside a flood: %v after %s", err, took)
+		}
+		strangers.Wait()
+		if bound := int(11 * time.Second / listPause); lists > bound {
+			t.Errorf("%d lists in ten seconds, at most %d are due", lists, bound)
+		}
+		d.owners.of, fault = nil, errors.New("away")
+		if _, err := named(refs[0]); !errors.Is(err, fault) {
+			t.Errorf("where the list fails: %v", err)
+		}
+		fault = nil
+		if _, err := named(refs[0]); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+		left, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := d.signer(from(t, "192.0.2.1:1").WithContext(left), signedURL{}, farm.NewID(farm.SandboxPrefix)); !errors.Is(err, context.Canceled) {
+			t.Errorf("who has left: %v", err)
+		}
+	})
 }
 
 // What is no signature is refused before anything is searched.

@@ -96,14 +96,6 @@ func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox,
 // OpenRefs lists the open sandboxes of all tenants. It is for what has to find the tenant of a caller, and no answer to one.
 func (s *Service) OpenRefs(ctx context.Context) ([]farm.Ref, error) { return s.Store.OpenRefs(ctx) }
 
-// OpenRef is OpenRefs for one id; ok is false if no open sandbox has it.
-func (s *Service) OpenRef(ctx context.Context, id string) (ref farm.Ref, ok bool, err error) {
-	if !farm.ValidID(farm.SandboxPrefix, id) {
-		return ref, false, nil
-	}
-	return s.Store.OpenRef(ctx, id)
-}
-
 // SandboxQuery filters sandboxes; zero fields match all.
 type SandboxQuery struct {
 	Name    string

@@ -49,7 +49,6 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
 	Sandboxes(ctx context.Context, tenant string, f store.SandboxFilter, p store.Page) ([]*farm.Sandbox, string, error)
 	OpenRefs(ctx context.Context) ([]farm.Ref, error)
-	OpenRef(ctx context.Context, id string) (ref farm.Ref, ok bool, err error)
 	UpdateSandbox(ctx context.Context, ref farm.Ref, p store.SandboxPatch) (*farm.Sandbox, error)
 	// SandboxSecrets are sealed; nil: it has none, or they are lost.
 	SandboxSecrets(ctx context.Context, ref farm.Ref) ([]byte, error)

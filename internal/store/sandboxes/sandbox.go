@@ -9,7 +9,6 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -104,31 +103,6 @@ func (s *Store) OpenRefs(ctx context.Context) ([]farm.Ref, error) {
 		}
 	}
 	return out, nil
-}
-
-// OpenRef finds the tenant of a sandbox that is not final; ok is false if there is no such sandbox.
-func (s *Store) OpenRef(ctx context.Context, id string) (ref farm.Ref, ok bool, err error) {
-	tenants, err := s.Tenants(ctx)
-	if err != nil || len(tenants) == 0 {
-		return ref, false, err
-	}
-	pipe := s.Redis.Pipeline()
-	cmds := make([]*redis.FloatCmd, len(tenants))
-	for i, tenant := range tenants {
-		cmds[i] = pipe.ZScore(ctx, s.Index(tenant, db.IndexOpenSandboxes), id)
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return ref, false, db.Wrap("find an open sandbox", err)
-	}
-	for i, cmd := range cmds {
-		switch err := cmd.Err(); {
-		case err == nil:
-			return farm.Ref{Tenant: tenants[i], ID: id}, true, nil
-		case !errors.Is(err, redis.Nil):
-			return ref, false, db.Wrap("find an open sandbox", err)
-		}
-	}
-	return ref, false, nil
 }
 
 // Due lists sandboxes whose deadline has passed and that are neither closing nor final, the longest overdue first.

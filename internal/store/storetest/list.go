@@ -127,10 +127,6 @@ func sandboxesFilter(t *testing.T, factory Factory) {
 	}
 	open, err := b.OpenSandboxes(t.Context(), Tenant)
 	testbed.Check(t, err == nil && len(open) == 1 && open[0].ID == ready.ID, "OpenSandboxes = %v, %v", open, err)
-	for id, want := range map[string]bool{ready.ID: true, closed.ID: false, farm.NewID(farm.SandboxPrefix): false} {
-		ref, ok, err := b.OpenRef(t.Context(), id)
-		testbed.Check(t, err == nil && ok == want && (!ok || ref == ready), "OpenRef of %s: %+v, %v, %v", id, ref, ok, err)
-	}
 	refs, err := b.OpenRefs(t.Context())
 	diff := cmp.Diff([]farm.Ref{ready}, refs)
 	testbed.Check(t, err == nil && diff == "", "OpenRefs (-want +got), %v:\n%s", err, diff)
