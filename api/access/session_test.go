@@ -335,3 +335,50 @@ func TestWithoutAKeyNothingOpens(t *testing.T) {
 		}
 	}
 }
+
+// lateKey is a KeyStore that answers when it is told to.
+type lateKey struct{ asked, answers chan error }
+
+func (k lateKey) LinkKey(context.Context) ([]byte, error) {
+	k.asked <- nil
+	err := <-k.answers
+	return bytes.Repeat([]byte{1}, 32), err
+}
+
+// While one caller reads the key anew, and where it cannot be read, the others have the one before: a Redis that hangs ends no link.
+func TestTheKeyIsUsedWhileItCannotBeRead(t *testing.T) {
+	t.Parallel()
+	c := &clock{time.Unix(1_700_000_000, 0)}
+	store := lateKey{make(chan error, 9), make(chan error, 9)}
+	s := access.NewSigner(store, c.now)
+	store.answers <- nil
+	token, err := s.Seal(t.Context(), "a")
+	testbed.Must(t, err)
+	<-store.asked
+	c.at = c.at.Add(time.Minute)
+	_, err = s.Open(t.Context(), token)
+	testbed.Must(t, err)
+	c.at = c.at.Add(time.Nanosecond) // now it is read again
+	reader := make(chan error)
+	for _, answer := range []error{errors.New("away"), nil} {
+		go func() {
+			_, err := s.Open(t.Context(), token)
+			reader <- err
+		}()
+		<-store.asked
+		for range 3 {
+			if _, err := s.Open(t.Context(), token); err != nil {
+				t.Errorf("beside a caller who reads it: %v", err)
+			}
+		}
+		store.answers <- answer
+		if err := <-reader; err != nil {
+			t.Errorf("the caller who reads it, answered with %v: %v", answer, err)
+		}
+	}
+	_, err = s.Open(t.Context(), token) // it is as good as new
+	testbed.Must(t, err)
+	if len(store.asked) != 0 {
+		t.Error("the key is read more often than it must be")
+	}
+}

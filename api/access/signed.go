@@ -35,6 +35,8 @@ type Signer struct {
 	store KeyStore
 	now   func() time.Time
 
+	reading sync.Mutex // held by the one who reads the key
+
 	mu     sync.Mutex
 	key    []byte
 	readAt time.Time
@@ -45,21 +47,51 @@ func NewSigner(store KeyStore, now func() time.Time) *Signer { return &Signer{st
 
 // code is the code of what a token says.
 func (s *Signer) code(ctx context.Context, payload []byte) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := s.now(); s.key == nil || now.Sub(s.readAt) > keyFor {
-		key, err := s.store.LinkKey(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if len(key) < sha256.Size {
-			return nil, errors.New("the key of the farm's tokens is too short")
-		}
-		s.key, s.readAt = key, now
+	key, err := s.current(ctx)
+	if err != nil {
+		return nil, err
 	}
-	mac := hmac.New(sha256.New, s.key)
+	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write(payload)
 	return mac.Sum(nil), nil
+}
+
+// current is the key. One caller reads it anew, and the others have the one before meanwhile; so has everyone while it cannot be read.
+func (s *Signer) current(ctx context.Context) ([]byte, error) {
+	key, fresh := s.known()
+	switch {
+	case fresh:
+		return key, nil
+	case key == nil: // all wait for the first one
+		s.reading.Lock()
+	case !s.reading.TryLock():
+		return key, nil
+	}
+	defer s.reading.Unlock()
+	if key, fresh = s.known(); fresh {
+		return key, nil
+	}
+	now := s.now()
+	read, err := s.store.LinkKey(ctx)
+	switch {
+	case err != nil && key != nil:
+		return key, nil
+	case err != nil:
+		return nil, err
+	case len(read) < sha256.Size:
+		return nil, errors.New("the key of the farm's tokens is too short")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key, s.readAt = read, now
+	return read, nil
+}
+
+// known is the key as it was read, nil before; fresh says that it need not be read now.
+func (s *Signer) known() (key []byte, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.key, s.key != nil && s.now().Sub(s.readAt) <= keyFor
 }
 
 // Seal makes the token that says these parts, none of which holds a NUL: letters, digits, '-', '_' and one '.'. The same parts make the same
