@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -125,6 +126,28 @@ func TestE2BPages(t *testing.T) {
 				t.Errorf("%s: %d pages with %v, want %v", query, pages, got, want)
 			}
 		}
+	}
+}
+
+// A page of a template that few sandboxes have is empty once some pages were read for it, and leads to the next one.
+func TestE2BPagesOfATemplateReadABoundedNumber(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	const reads = 10
+	for made := 1; made <= reads+2; made++ {
+		b.e2bSandbox(key)
+		if made < reads {
+			continue
+		}
+		answer, content := b.do("GET", "/e2b/v2/sandboxes?template=other&limit=1&order=asc", nil, "X-API-KEY", key)
+		if more := answer.Header.Get("X-Next-Token") != ""; answer.StatusCode != http.StatusOK || string(bytes.TrimSpace(content)) != "[]" || more != (made == reads+2) {
+			t.Errorf("of %d sandboxes: %d %s, a next page: %v", made, answer.StatusCode, content, more)
+		}
+	}
+	answer, _ := b.do("GET", "/e2b/v2/sandboxes?template=other&limit=1&order=asc", nil, "X-API-KEY", key)
+	answer, content := b.do("GET", "/e2b/v2/sandboxes?template=other&limit=1&order=asc&nextToken="+answer.Header.Get("X-Next-Token"), nil, "X-API-KEY", key)
+	if answer.StatusCode != http.StatusOK || string(bytes.TrimSpace(content)) != "[]" || answer.Header.Get("X-Next-Token") != "" {
+		t.Errorf("the next page: %d %s", answer.StatusCode, content)
 	}
 }
 

@@ -247,8 +247,12 @@ const (
 	statePaused  = "paused"
 )
 
-// listMax is how many sandboxes one page has at most, and by default.
-const listMax = 100
+const (
+	// listMax is how many sandboxes one page has at most, and by default.
+	listMax = 100
+	// listReads is how many pages of the farm are read for one that would be empty otherwise, and once more to learn whether there is a next one.
+	listReads = 10
+)
 
 // headerNext has what leads to the next page; a last page has none.
 const headerNext = "X-Next-Token"
@@ -272,7 +276,7 @@ func (d *Gateway) List(c *gin.Context) error {
 		return shown, err
 	}
 	out, err := read()
-	for err == nil && len(out) == 0 && q.Page.Cursor != "" {
+	for n := 1; n < listReads && err == nil && len(out) == 0 && q.Page.Cursor != ""; n++ {
 		out, err = read()
 	}
 	if err == nil && q.Page.Cursor != "" {
