@@ -29,6 +29,8 @@ type fake struct {
 	expired   map[string][]farm.Artifact
 	deleteErr error
 	staged    map[string]time.Time
+	named     []string // keys of staged objects that a record names
+	namedErr  error
 	steps     []string // what was done, in order
 
 	kept keptFake
@@ -107,6 +109,15 @@ func (f *fake) ArtifactsOfJob(_ context.Context, job farm.Ref) ([]farm.Artifact,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.kept.artifacts[job], nil
+}
+
+func (f *fake) OrphanedObjects(_ context.Context, keys []string) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.namedErr != nil {
+		return nil, f.namedErr
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return slices.Contains(f.named, key) }), nil
 }
 
 // RepairStored does not end for the tenant endless.

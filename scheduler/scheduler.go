@@ -83,6 +83,7 @@ type Records interface {
 	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)
+	OrphanedObjects(ctx context.Context, keys []string) ([]string, error)
 	RepairStored(ctx context.Context, tenant string, bound int, anew bool) (drift store.StoredDrift, done bool, err error)
 	RepairJobMemory(ctx context.Context, tenant string) (drift store.JobMemory, checked bool, err error)
 }

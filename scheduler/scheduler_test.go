@@ -295,16 +295,21 @@ func TestOldStagedObjectsAreRemoved(t *testing.T) {
 			"staging/a/old": now.Add(-8 * 24 * time.Hour), "staging/a/young": now.Add(-7 * 24 * time.Hour), // a sandbox lives a week at most
 			"theirs/a/old":  now.Add(-1000 * time.Hour),
 			"records/a/old": now.Add(-15 * 24 * time.Hour), "records/a/young": now.Add(-14 * 24 * time.Hour),
-		}}
+			"staging/a/named": now.Add(-1000 * time.Hour), "records/a/named": now.Add(-1000 * time.Hour),
+		}, named: []string{"staging/a/named", "records/a/named"}, namedErr: errTest}
 		s := start(t, f, nil)
 		defer s.Stop()
+		time.Sleep(2*time.Hour + time.Millisecond)
+		f.set(func() { // who cannot ask removes nothing
+			testbed.Diff(t, "objects", 7, len(f.staged))
+			f.namedErr = nil
+		})
 		time.Sleep(2*time.Hour + time.Millisecond)
 		f.mu.Lock()
 		left := slices.Sorted(maps.Keys(f.staged))
 		f.mu.Unlock()
-		if !slices.Equal(left, []string{"records/a/young", "staging/a/young", "theirs/a/old"}) {
-			t.Errorf("left are %v", left)
-		}
+		want := []string{"records/a/named", "records/a/young", "staging/a/named", "staging/a/young", "theirs/a/old"}
+		testbed.Diff(t, "left", want, left)
 	})
 }
 

@@ -131,9 +131,8 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 // unstageFor is how much of a step each of the three parts of the loop unstage may take. What one leaves is the next one's.
 const unstageFor = stepTimeout / 4
 
-// unstage aborts unfinished uploads. It also removes staged objects that no entry of the index of documents names, and so no trim removes: a
-// process or Redis lost them. Objects in use are younger. And it removes long requests and documents whose jobs are no longer kept. The documents of a
-// job are removed with its record, so that only those are left here which no record has named.
+// unstage aborts unfinished uploads. It also removes old objects below staging/ and records/ that no entry of the index of documents names, and so
+// no trim removes: a process or Redis lost them. Objects that are to be named yet are younger.
 func (s *Scheduler) unstage(ctx context.Context) error {
 	retention, began := time.Duration(s.cfg.Limits.RetentionSeconds)*time.Second, time.Now()
 	aborts, done := context.WithDeadline(ctx, began.Add(unstageFor))
@@ -143,7 +142,8 @@ func (s *Scheduler) unstage(ctx context.Context) error {
 		s.removeOld(ctx, farm.RecordsPrefix, &s.records, retention+s.jobAge(), began.Add(3*unstageFor)))
 }
 
-// removeOld removes the objects below a prefix that are older than an age, from where the last run stopped, until a time.
+// removeOld removes the orphaned objects below a prefix that are older than an age, from where the last run stopped, until a time. Age alone does not
+// say that an object is not needed: a sandbox whose ttl is renewed lives without end, and so do its record and what waits in its FIFO.
 func (s *Scheduler) removeOld(ctx context.Context, prefix string, from *position, age time.Duration, until time.Time) error {
 	full := func(objects []blob.Info, _ blob.Info) bool { return len(objects) >= batch }
 	_, err := s.walk(ctx, prefix, from, until, full, func(objects []blob.Info) error {
@@ -156,7 +156,11 @@ func (s *Scheduler) removeOld(ctx context.Context, prefix string, from *position
 		if len(old) == 0 {
 			return nil
 		}
-		return s.deps.Blobs.Delete(ctx, old...)
+		orphaned, err := s.deps.Records.OrphanedObjects(ctx, old)
+		if err != nil || len(orphaned) == 0 {
+			return err
+		}
+		return s.deps.Blobs.Delete(ctx, orphaned...)
 	})
 	if err != nil {
 		return fmt.Errorf("remove old objects below %s: %w", prefix, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -172,6 +173,44 @@ func keptIsRepaired(t *testing.T, factory Factory) {
 	b.clock.forward(time.Second)
 	b.trim(t, store.Trimmed{Documented: 1})
 	repair(0, 0)
+}
+
+// objectsInUseAreNoOrphans: what an open sandbox and a job that waits have in the object store is named, however long they live, until Trim has
+// removed it. What no record names is an orphan.
+func objectsInUseAreNoOrphans(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	wide := Create()
+	wide.Sandbox.Spec.AllowHosts = strings.SplitAfter(strings.Repeat("a.example.com,", 5000), ",")
+	wide.Request = &farm.Request{}
+	b.accept(t, wide)
+	waits := executeLarge(b.box(t, farm.SandboxReady).ID)
+	b.upload(t, waits.Job.Ref(), 7)
+	b.accept(t, waits)
+	ours := b.documents.Keys()
+	testbed.Require(t, len(ours) == 4, "there are %q", ours)
+	lost := []string{
+		"records/acme/sbx_lost/sandbox", "records/other/" + wide.Sandbox.ID + "/sandbox", "records/acme/" + waits.Job.ID, "records/x",
+		"staging/acme/" + wide.Sandbox.ID + "/0", "staging/acme/job_lost/0",
+	}
+	orphans := func(when string, keys, want []string) {
+		t.Helper()
+		got, err := b.OrphanedObjects(t.Context(), keys)
+		testbed.Must(t, err)
+		testbed.Diff(t, "orphans "+when, want, got)
+	}
+	b.clock.forward(365 * 24 * time.Hour)
+	b.trim(t, store.Trimmed{})
+	orphans("after a year", slices.Concat(ours, lost), lost)
+	orphans("without records", lost, lost)
+	orphans("of none", nil, nil)
+	_, _, err := b.Cancel(t.Context(), waits.Job.Ref(), nil)
+	testbed.Must(t, err)
+	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: wide.Sandbox.Ref(), To: farm.SandboxFailed})
+	testbed.Must(t, err)
+	orphans("before they are removed", ours, nil)
+	b.clock.forward(time.Duration(farm.DefaultLimits().RetentionSeconds)*time.Second + 2*time.Hour)
+	b.trim(t, store.Trimmed{Documented: 3})
+	orphans("after the end", ours, ours)
 }
 
 // readRoom is how many bytes of results of reads are kept beyond the quota.

@@ -98,6 +98,7 @@ func Run(t *testing.T, factory Factory) {
 		"CopiesAreCharged":                copiesAreCharged,
 		"UploadsRace":                     uploadsRace,
 		"KeptIsRepaired":                  keptIsRepaired,
+		"ObjectsInUseAreNoOrphans":        objectsInUseAreNoOrphans,
 		"DocumentsAreCharged":             documentsAreCharged,
 		"RequestsNeedRoom":                requestsNeedRoom,
 		"ResultsNeedRoom":                 resultsNeedRoom,
