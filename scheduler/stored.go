@@ -163,13 +163,12 @@ const (
 	// rulesSlack is how much longer than the farm the object store keeps objects that the farm should remove. After that time no record names
 	// them, whatever outage there was.
 	rulesSlack = store.ArtifactGrace + day
-	// stagingSlack is the same for staged objects, which have no records.
-	stagingSlack = 2 * day
 
 	day = 24 * time.Hour
 )
 
-// rules sets the bucket's lifecycle rules, so that the object store removes objects that the farm failed to remove.
+// rules sets the bucket's lifecycle rules, so that the object store removes objects that the farm failed to remove. Objects below records/ and staging/
+// may be in use at any age, and only the records say so (removeOld): the rules for them that earlier releases have set are removed.
 func (s *Scheduler) rules(ctx context.Context) error {
 	if !s.cfg.Lifecycle {
 		return nil
@@ -178,8 +177,7 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
 		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: farm.ArtifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(s.outputAge())},
 		blob.LifecycleRule{ID: "sandfarm-manifests", Prefix: farm.ManifestsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-records", Prefix: farm.RecordsPrefix, Days: days(retention + s.jobAge() + day), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: farm.StagingPrefix, Days: days(s.jobAge() + stagingSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-records"}, blob.LifecycleRule{ID: "sandfarm-requests"}, blob.LifecycleRule{ID: "sandfarm-staging"},
 	)
 	if errors.Is(err, blob.ErrNoLifecycle) {
 		if !s.noRules {

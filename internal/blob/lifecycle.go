@@ -17,7 +17,8 @@ var ErrNoLifecycle = errors.New("the object store does not support lifecycle rul
 // noRules is the error code of a bucket without rules.
 const noRules = "NoSuchLifecycleConfiguration"
 
-// LifecycleRule lets the service itself remove leftovers.
+// LifecycleRule lets the service itself remove leftovers. A rule with an ID only is one that the bucket must not have. There is no rule for uploads
+// alone: MinIO refuses it.
 type LifecycleRule struct {
 	ID     string // identifies the rule in the bucket; required
 	Prefix string // of the keys that it applies to; required
@@ -28,14 +29,17 @@ type LifecycleRule struct {
 	AbortDays int
 }
 
+// removed reports whether the rule is one that the bucket must not have.
+func (r LifecycleRule) removed() bool { return r == LifecycleRule{ID: r.ID} }
+
 func (r LifecycleRule) validate() error {
-	if r.ID == "" || r.Prefix == "" || r.Days < 1 || r.AbortDays < 1 {
+	if r.ID == "" || !r.removed() && (r.Prefix == "" || r.Days < 1 || r.AbortDays < 1) {
 		return fmt.Errorf("check lifecycle rule %q: id, prefix %q, days %d and days of uploads %d are all needed", r.ID, r.Prefix, r.Days, r.AbortDays)
 	}
 	return nil
 }
 
-// EnsureLifecycle makes sure that the bucket has these rules, and reports whether it changed anything. Rules with other ids are
+// EnsureLifecycle makes sure that the bucket has these rules, or not (LifecycleRule), and reports whether it changed anything. Rules with other ids are
 // kept. An existing rule with more days keeps them: objects may rely on it. ErrNoLifecycle if the service does not support
 // rules.
 func (s *Store) EnsureLifecycle(ctx context.Context, rules ...LifecycleRule) (changed bool, err error) {
@@ -65,10 +69,16 @@ func (s *Store) EnsureLifecycle(ctx context.Context, rules ...LifecycleRule) (ch
 	return true, nil
 }
 
-// into adds the rule to a configuration, and reports whether that changed it. Parts that a service dropped, such as the abort of
+// into adds the rule to a configuration, or removes it, and reports whether that changed it. Parts that a service dropped, such as the abort of
 // uploads, are not added again: it would drop them again. An age of uploads that is too low is raised.
 func (r LifecycleRule) into(config *lifecycle.Configuration) bool {
 	at := slices.IndexFunc(config.Rules, func(there lifecycle.Rule) bool { return there.ID == r.ID })
+	if r.removed() {
+		if at >= 0 {
+			config.Rules = slices.Delete(config.Rules, at, at+1)
+		}
+		return at >= 0
+	}
 	if at < 0 {
 		config.Rules = append(config.Rules, lifecycle.Rule{ID: r.ID})
 		at = len(config.Rules) - 1

@@ -110,6 +110,24 @@ func TestLifecycleIsRepaired(t *testing.T) {
 	}
 }
 
+// A rule that the bucket must not have is removed, and no other. If it has none of that kind, nothing changes.
+func TestLifecycleRuleIsRemoved(t *testing.T) {
+	t.Parallel()
+	b := &bucket{xml: `<LifecycleConfiguration>` +
+		`<Rule><ID>sandfarm-old</ID><Status>Enabled</Status><Prefix>old/</Prefix><Expiration><Days>9</Days></Expiration></Rule>` +
+		`<Rule><ID>theirs</ID><Status>Enabled</Status><Prefix>c/</Prefix><Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>`}
+	s := serveBucket(t, b)
+	for _, want := range []bool{true, false} {
+		changed, err := s.EnsureLifecycle(t.Context(), append(rules(15), blob.LifecycleRule{ID: "sandfarm-old"})...)
+		if err != nil || changed != want || strings.Contains(b.xml, "old") || strings.Count(b.xml, "<ID>") != 3 || !strings.Contains(b.xml, "theirs") {
+			t.Errorf("EnsureLifecycle = %v, %v; want %v: %s", changed, err, want, b.xml)
+		}
+	}
+	none := &bucket{}
+	changed, err := serveBucket(t, none).EnsureLifecycle(t.Context(), blob.LifecycleRule{ID: "sandfarm-old"})
+	testbed.Check(t, !changed && err == nil && len(none.puts) == 0, "without rules EnsureLifecycle = %v, %v, with %d writes", changed, err, len(none.puts))
+}
+
 // A service that does not support rules is distinguished from one that is unavailable.
 func TestLifecycleErrors(t *testing.T) {
 	t.Parallel()
@@ -133,7 +151,7 @@ func TestLifecycleErrors(t *testing.T) {
 	if _, err := newStore(t, newConfig(t, "http://127.0.0.1:1")).EnsureLifecycle(t.Context(), rules(1)...); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("a service that is down gives %v", err)
 	}
-	for _, bad := range []blob.LifecycleRule{{Prefix: "a/", Days: 1, AbortDays: 1}, {ID: "a", Days: 1, AbortDays: 1}, {ID: "a", Prefix: "a/", AbortDays: 1}, {ID: "a", Prefix: "a/", Days: 1}} {
+	for _, bad := range []blob.LifecycleRule{{}, {Prefix: "a/", Days: 1, AbortDays: 1}, {ID: "a", Days: 1, AbortDays: 1}, {ID: "a", Prefix: "a/", AbortDays: 1}, {ID: "a", Prefix: "a/", Days: 1}, {ID: "a", Prefix: "a/"}} {
 		if _, err := newStore(t, newConfig(t, endpoint)).EnsureLifecycle(t.Context(), bad); err == nil || errors.Is(err, blob.ErrNoLifecycle) {
 			t.Errorf("%+v gives %v", bad, err)
 		}

@@ -27,7 +27,7 @@ func TestMinIO(t *testing.T) {
 	runSuite(t, func(t *testing.T) blob.Config { return newConfig(t, url) })
 }
 
-// MinIO stores the rules and returns them; setting them again changes nothing.
+// MinIO stores the rules and returns them; setting them again changes nothing, nor does removing one again.
 func TestMinIOKeepsLifecycle(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, startMinIO(t))
@@ -46,6 +46,14 @@ func TestMinIOKeepsLifecycle(t *testing.T) {
 		if got := config.Rules[i]; got.ID != r.ID || got.RuleFilter.Prefix != r.Prefix || int(got.Expiration.Days) != r.Days || got.Status != "Enabled" {
 			t.Errorf("rule %+v, want %+v", got, r)
 		}
+	}
+	for _, want := range []bool{true, false} {
+		if got, err := s.EnsureLifecycle(t.Context(), rules(15)[0], blob.LifecycleRule{ID: "sandfarm-b"}); err != nil || got != want {
+			t.Fatalf("EnsureLifecycle without a rule = %v, %v; want %v", got, err, want)
+		}
+	}
+	if config, err = raw(t, cfg).GetBucketLifecycle(t.Context(), cfg.Bucket); err != nil || len(config.Rules) != 1 {
+		t.Errorf("GetBucketLifecycle = %+v, %v", config, err)
 	}
 	if n, err := s.AbortUploads(t.Context(), "a/", time.Now()); n != 0 || err != nil {
 		t.Errorf("AbortUploads = %d, %v", n, err)

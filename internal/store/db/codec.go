@@ -233,7 +233,7 @@ func (d *DB) ReadDocument(ctx context.Context, value string, v any) (int, error)
 	return len(text), nil
 }
 
-// DropDocuments removes documents that no record refers to. A failure is logged: the lifecycle rules of the bucket remove them later.
+// DropDocuments removes documents that no record refers to. A failure is logged: they go with the others of their record, or when they are old.
 func (d *DB) DropDocuments(ctx context.Context, keys ...string) {
 	if len(keys) == 0 || d.Documents == nil {
 		return
@@ -241,6 +241,6 @@ func (d *DB) DropDocuments(ctx context.Context, keys ...string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DropTimeout)
 	defer cancel()
 	if err := d.Documents.Delete(ctx, keys...); err != nil {
-		d.Log.WarnContext(ctx, "documents are left to the lifecycle rules", "first", keys[0], "error", err)
+		d.Log.WarnContext(ctx, "documents are left to the scheduler", "first", keys[0], "error", err)
 	}
 }
