@@ -199,6 +199,33 @@ func TestLifecycleRulesComeLater(t *testing.T) {
 	})
 }
 
+// The upload of a job's output is not aborted while the job runs, also where a job may run for longer than a sandbox lives.
+func TestUploadsOfLongJobsAreKept(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ ttl, timeout int }{"LongTTL": {30, 1}, "LongTimeout": {1, 30}} { // days
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const day = 24 * time.Hour
+				now, limits := time.Now(), farm.DefaultLimits()
+				limits.TTLMaxSeconds, limits.TimeoutMaxSeconds = c.ttl*24*3600, c.timeout*24*3600
+				f := &fake{
+					kept:   keptFake{uploads: map[string]time.Time{"artifacts/old": now.Add(-31 * day), "artifacts/young": now.Add(-31*day + 2*time.Hour)}},
+					staged: map[string]time.Time{"staging/old": now.Add(-31 * day), "staging/young": now.Add(-31*day + 2*time.Hour)},
+				}
+				s, _ := begin(t, f, scheduler.Config{Lifecycle: true, Limits: limits}, nil)
+				defer s.Stop()
+				time.Sleep(time.Hour + time.Second)
+				f.set(func() {
+					left := slices.Sorted(maps.Keys(f.kept.uploads))
+					testbed.Diff(t, "left", []string{"artifacts/young", "staging/young"}, append(left, slices.Sorted(maps.Keys(f.staged))...))
+					testbed.Diff(t, "days of the rule", 31, f.kept.rules[0].AbortDays)
+				})
+			})
+		})
+	}
+}
+
 func TestUnfinishedUploadsAreAborted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -195,10 +195,10 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	return nil
 }
 
-// jobAge is an age that no unfinished job has: it waits and runs at most as long as a sandbox lives. What a job has staged is an orphan at
-// this age: input that it has not read yet, a file that was read for its caller, snapshots and events of its output.
+// jobAge is an age that what a running job has not recorded yet does not reach: a snapshot, the events and the upload of its output. It runs for the longest
+// timeout at most, also in a sandbox whose ttl is renewed. What jobs have staged is old at this age if no record names it.
 func (s *Scheduler) jobAge() time.Duration {
-	return time.Duration(s.cfg.Limits.TTLMaxSeconds)*time.Second + day
+	return time.Duration(max(s.cfg.Limits.TTLMaxSeconds, s.cfg.Limits.TimeoutMaxSeconds))*time.Second + day
 }
 
 // outputAge is the age at which an unfinished upload of an artifact is aborted. The output of a job is uploaded while the job runs.
