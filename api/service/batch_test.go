@@ -5,15 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
+	"weak"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -151,6 +156,105 @@ func TestEntriesOfABatchAreCheckedOnACore(t *testing.T) {
 	if got := free(); got != whole {
 		t.Errorf("of %d cores %d are free after the batch", whole, got)
 	}
+}
+
+// A request that waits for its job is not charged any more, so its body is not in memory: no part of it keeps the rest.
+func TestARequestThatWaitsHoldsNoBody(t *testing.T) {
+	t.Parallel()
+	const size, many = 1 << 20, 1000
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: storetest.NewDocuments()})
+	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
+	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	a := storetest.Create()
+	_, err := st.Accept(t.Context(), a)
+	testbed.Must(t, err)
+	box := a.Sandbox.ID
+	for name, start := range map[string]func(context.Context, *service.Service, service.Call) (service.Outcome, error){
+		"code": func(ctx context.Context, s *service.Service, c service.Call) (service.Outcome, error) {
+			return s.Execute(ctx, c, box, wire.ExecuteRequest{Code: strings.Repeat("x", size)})
+		},
+		"commands": func(ctx context.Context, s *service.Service, c service.Call) (service.Outcome, error) {
+			return s.Command(ctx, c, box, wire.CommandRequest{Commands: []string{"true", strings.Repeat("x", size)}})
+		},
+		"run": func(ctx context.Context, s *service.Service, c service.Call) (service.Outcome, error) {
+			return s.Run(ctx, c, wire.RunRequest{Code: "1", Files: slices.Collect(func(yield func(wire.InputFile) bool) {
+				for i := range many {
+					yield(wire.InputFile{Path: fmt.Sprint(i), Content: new("1")})
+				}
+			})})
+		},
+		"files": func(ctx context.Context, s *service.Service, c service.Call) (service.Outcome, error) {
+			i := 0
+			return s.WriteFiles(ctx, c, box, ".", func() (service.Part, error) {
+				if i++; i > many {
+					return service.Part{}, io.EOF
+				}
+				return service.Part{Path: fmt.Sprint(i), Content: strings.NewReader("1")}, nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			parts := make(chan map[string]func() bool, 1) // of the body: whether each is in memory
+			s := service.New(service.Deps{Submitter: weighing{submitter{st}, parts}, Store: st}, service.Options{})
+			ctx, leave := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() {
+				_, err := start(ctx, s, service.Call{Tenant: storetest.Tenant, Wait: time.Hour})
+				left <- err
+			}()
+			select {
+			case err := <-left:
+				t.Fatalf("before the job is accepted: %v", err)
+			case found := <-parts:
+				for what, held := range found {
+					deadline := time.Now().Add(10 * time.Second)
+					for runtime.GC(); held(); runtime.GC() {
+						if time.Now().After(deadline) {
+							t.Errorf("the %s stays in memory while the job is waited for", what)
+							break
+						}
+					}
+				}
+			}
+			leave()
+			if err := <-left; !errors.Is(err, context.Canceled) {
+				t.Errorf("the caller has left: %v", err)
+			}
+		})
+	}
+}
+
+// weighing is a Submitter that says of the parts of each request whether they are in memory.
+type weighing struct {
+	submitter
+	parts chan map[string]func() bool
+}
+
+func (w weighing) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	found := map[string]func() bool{}
+	for name, r := range map[string]*farm.Request{"request": a.Request, "shown request": a.Whole} {
+		found[name] = inMemory(r)
+		switch {
+		case r.Command != nil:
+			found["last command of the "+name] = inMemory(unsafe.StringData(r.Command.Commands[len(r.Command.Commands)-1]))
+		case r.File != nil:
+			found["list of parts of the "+name] = inMemory(&r.File.Parts[0])
+		case len(r.Files) > 0:
+			found["list of files of the "+name] = inMemory(&r.Files[0])
+		default:
+			found["code of the "+name] = inMemory(unsafe.StringData(r.Execute.Code))
+		}
+	}
+	accepted, err := w.submitter.Submit(ctx, a)
+	w.parts <- found
+	return accepted, err
+}
+
+func inMemory[T any](part *T) func() bool {
+	w := weak.Make(part)
+	return func() bool { return w.Value() != nil }
 }
 
 // leaving is a Submitter whose caller leaves once the job is accepted.

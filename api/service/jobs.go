@@ -175,7 +175,7 @@ func shownFiles(files []farm.InputFile) []farm.InputFile {
 	return out
 }
 
-// abridged is a shown request, cut to the limits of a record. The request itself is not changed.
+// abridged is a shown request, cut to the limits of a record. The request itself is not changed, and nothing of it that was cut stays in memory with what is left.
 func abridged(r *farm.Request) (short *farm.Request, cut bool) {
 	out := *r
 	if r.Execute != nil && len(r.Execute.Code) > shownCodeBytes {
@@ -196,23 +196,23 @@ func abridged(r *farm.Request) (short *farm.Request, cut bool) {
 		out.Command = &command
 	}
 	if len(r.Files) > shownEntries {
-		out.Files, cut = r.Files[:shownEntries], true
+		out.Files, cut = slices.Clone(r.Files[:shownEntries]), true
 	}
 	if r.File != nil && len(r.File.Parts) > shownEntries {
 		file := *r.File
-		file.Parts, cut = file.Parts[:shownEntries], true
+		file.Parts, cut = slices.Clone(file.Parts[:shownEntries]), true
 		out.File = &file
 	}
 	if r.Sandbox != nil && len(r.Sandbox.AllowHosts) > shownEntries {
 		spec := *r.Sandbox
-		spec.AllowHosts, cut = spec.AllowHosts[:shownEntries], true
+		spec.AllowHosts, cut = slices.Clone(spec.AllowHosts[:shownEntries]), true
 		out.Sandbox = &spec
 	}
 	return &out, cut
 }
 
-// head is the beginning of a text, cut between characters.
-func head(text string, limit int) string { return strings.ToValidUTF8(text[:limit], "") }
+// head is a copy of the beginning of a text, cut between characters.
+func head(text string, limit int) string { return strings.Clone(strings.ToValidUTF8(text[:limit], "")) }
 
 // JobRequest reads the full request of a job.
 func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSpec, error) {

@@ -119,22 +119,21 @@ func (g *stage) submit(ctx context.Context, c Call, a store.Accept) (Outcome, er
 		g.drop(ctx)
 		return Outcome{}, err
 	}
-	taken := a.Job.ID
-	out, err := g.s.submit(ctx, c, a)
+	out, err := g.s.submit(ctx, c, a) // no part of a is used behind it: it would keep the whole request in memory during the wait
 	switch {
-	case err == nil && out.Job.ID != taken:
+	case err == nil && out.Job.ID != g.job.ID:
 		g.drop(ctx) // an earlier job answers this call
-	case err != nil && out.record == nil && g.refused(ctx, a.Job):
+	case err != nil && out.record == nil && g.refused(ctx):
 		g.drop(ctx)
 	}
 	return out, err
 }
 
-// refused reports whether a job was not accepted: an error can also come later, from the wait.
-func (g *stage) refused(ctx context.Context, job *farm.Job) bool {
+// refused reports whether the job was not accepted: an error can also come later, from the wait.
+func (g *stage) refused(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	_, err := g.s.Store.Job(ctx, job.Ref())
+	_, err := g.s.Store.Job(ctx, g.job)
 	return farm.CodeOf(err) == farm.CodeNotFound
 }
 
