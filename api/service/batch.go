@@ -32,13 +32,17 @@ type batchHead struct {
 type BatchOutcome struct {
 	Outcome
 	Err  error
-	read bool // the job must be read again: it is waited for, or has ended
+	read bool // the job must be read again: it is waited for, has ended, or was not kept whole
 }
+
+// keptBytes is how much text the entries have together whose jobs are kept whole until they are sent, which nobody is charged for.
+const keptBytes = budget.SmallBytes
 
 // Batch is a batch of accepted jobs. What they show of their requests and their results are read one job at a time, so that one answer
 // never holds all of them in memory.
 type Batch struct {
 	s        *Service
+	waits    bool
 	deadline time.Time // of the wait for all of them
 	outcomes []BatchOutcome
 }
@@ -59,8 +63,9 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 	if _, err := c.idempotency(); err != nil {
 		return nil, err
 	}
-	b := &Batch{s: s, deadline: time.Now().Add(c.Wait), outcomes: make([]BatchOutcome, len(entries))}
+	b := &Batch{s: s, waits: c.Wait > 0, deadline: time.Now().Add(c.Wait), outcomes: make([]BatchOutcome, len(entries))}
 	admitted, refusal := admit(len(entries) - 1)
+	text := 0
 	for i, entry := range entries {
 		one := c
 		one.Wait = 0
@@ -73,11 +78,14 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 			continue
 		}
 		out.Outcome, out.Err = s.entry(ctx, one, entry)
-		if out.Err == nil && (c.Wait > 0 || out.Done()) {
+		if text += len(entry); out.Err == nil && (b.waits || out.Done() || text > keptBytes) {
 			record := *out.record
 			record.Redacted, record.Result = nil, nil
 			out.record, out.read = &record, true
 			out.Job.Request, out.Job.Result = nil, nil
+			if box := out.Sandbox; box != nil {
+				box.Labels, box.EnvNames, box.AllowHosts = map[string]string{}, []string{}, []string{}
+			}
 		}
 	}
 	budget.Keep(ctx, 0)
@@ -102,11 +110,11 @@ func (b *Batch) Outcomes(ctx context.Context) iter.Seq[*BatchOutcome] {
 	}
 }
 
-// read waits for a job and reads it. One that cannot be read keeps the state in which it was accepted: it exists, so the caller must see
-// it.
+// read waits for a job if the batch does, and reads it. One that cannot be read keeps the state in which it was accepted: it exists, so the
+// caller must see it.
 func (b *Batch) read(ctx context.Context, out *Outcome) {
 	job, err := out.record, error(nil)
-	if !out.Done() {
+	if b.waits && !out.Done() {
 		job, err = b.s.watchTo(ctx, job, max(0, time.Until(b.deadline)))
 		budget.Keep(ctx, 0)
 	}
@@ -120,7 +128,7 @@ func (b *Batch) read(ctx context.Context, out *Outcome) {
 			return
 		}
 	}
-	b.s.Logger.WarnContext(ctx, "job of a batch is not waited for", slog.String("job_id", out.Job.ID), slog.Any("error", err))
+	b.s.Logger.WarnContext(ctx, "job of a batch is shown as it was accepted", slog.String("job_id", out.Job.ID), slog.Any("error", err))
 }
 
 // entryKey derives the key of an entry from that of the batch. Its fingerprint covers the whole batch.

@@ -92,6 +92,73 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	}
 }
 
+// Of the entries of a batch that waits for no job, the first 64 KiB stay in memory until they are sent. The others are read again then, and are shown alike.
+func TestABatchKeepsNoLongRequests(t *testing.T) {
+	t.Parallel()
+	const long = 20 << 10 // the request of each entry is a document
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: storetest.NewDocuments()})
+	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
+	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	const head, tail = `{"kind":"run","labels":{"a":"b"},"code":"`, `"}`
+	code := func(size int) string { return strings.Repeat("x", size-len(head+tail)) } // of an entry
+	entry := func(size int) json.RawMessage { return json.RawMessage(head + code(size) + tail) }
+	for name, c := range map[string]struct {
+		last int // size of the last entry
+		kept int
+	}{
+		"below the limit": {budget.SmallBytes - 2*long - 1, 3},
+		"at the limit":    {budget.SmallBytes - 2*long, 3},
+		"above the limit": {budget.SmallBytes - 2*long + 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shown := &showing{submitter: submitter{st}}
+			s := service.New(service.Deps{Submitter: shown, Store: st}, service.Options{})
+			call := service.Call{Tenant: "acme"}
+			entries := []json.RawMessage{entry(long), entry(long), entry(c.last)}
+			batch, err := s.Batch(t.Context(), call, entries, func(more int) (int, error) { return more, nil })
+			testbed.Must(t, err)
+			for i, held := range shown.held {
+				deadline := time.Now().Add(10 * time.Second)
+				runtime.GC()
+				for ; i >= c.kept && held(); runtime.GC() {
+					if time.Now().After(deadline) {
+						t.Errorf("the request of entry %d stays in memory", i)
+						break
+					}
+				}
+				if i < c.kept && !held() {
+					t.Errorf("the request of entry %d is not kept", i)
+				}
+			}
+			i := 0
+			for out := range batch.Outcomes(t.Context()) {
+				testbed.Must(t, out.Err)
+				if out.Job.State != "queued" || out.Job.Waiting == nil || out.Job.Request.Code != code(len(entries[i])) || out.Sandbox.Labels["a"] != "b" {
+					t.Errorf("entry %d is shown as %+v, %+v", i, out.Job, out.Sandbox)
+				}
+				i++
+			}
+			testbed.Diff(t, "outcomes", len(entries), i)
+		})
+	}
+}
+
+// showing is a Submitter that says of what each job shows of its request whether it is in memory.
+type showing struct {
+	submitter
+	held []func() bool
+}
+
+func (s *showing) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	accepted, err := s.Accept(ctx, a)
+	if err == nil {
+		s.held = append(s.held, inMemory(accepted.Job.Redacted))
+	}
+	return accepted, err
+}
+
 // probing is a Submitter that calls submitted first.
 type probing struct {
 	submitter
