@@ -36,9 +36,13 @@ func (c *executeContent) stops() bool { return (c.StopOnError == nil || *c.StopO
 // unkept reports whether the cell is not to be counted.
 func (c *executeContent) unkept() bool { return c.Silent || c.StoreHistory != nil && !*c.StoreHistory }
 
+// expressionWeight is what an expression takes in memory beside its texts, in bytes.
+const expressionWeight = 64
+
+// expressionBytes is what the expressions take in memory.
 func (c *executeContent) expressionBytes() (n int) {
 	for name, text := range c.Expressions {
-		n += len(name) + len(text)
+		n += len(name) + len(text) + expressionWeight
 	}
 	return n
 }
@@ -132,6 +136,9 @@ func (s *session) over(w *work) bool {
 		return false
 	}
 	s.current = nil
+	if s.gone {
+		return true
+	}
 	w.ends = s.kernel.server.cfg.Now()
 	ended := w.kept()
 	ended.early, ended.again, ended.sent, ended.endSent, ended.ends = true, true, math.MaxInt, true, w.ends

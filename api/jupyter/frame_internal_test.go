@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -189,12 +190,20 @@ func TestAHeaderIsNoPartOfItsMessage(t *testing.T) {
 func TestWhatIsKeptOfACell(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", keptCode+1)
+	atLimit := map[string]string{"a": strings.Repeat("x", keptCode-expressionWeight-1)}
+	many := map[string]string{} // of small ones, which take most beside their texts
+	for i := range keptCode / expressionWeight {
+		many[strconv.Itoa(i)] = ""
+	}
 	for name, c := range map[string]struct {
 		cell executeContent
 		want executeContent
 	}{
-		"Small": {executeContent{Code: "1", Expressions: map[string]string{"a": "b"}}, executeContent{Code: "1", Expressions: map[string]string{"a": "b"}}},
-		"Large": {executeContent{Code: large, Expressions: map[string]string{"a": large}}, executeContent{}},
+		"Small":           {executeContent{Code: "1", Expressions: map[string]string{"a": "b"}}, executeContent{Code: "1", Expressions: map[string]string{"a": "b"}}},
+		"Large":           {executeContent{Code: large, Expressions: map[string]string{"a": large}}, executeContent{}},
+		"AtTheLimit":      {executeContent{Code: large[1:], Expressions: atLimit}, executeContent{Code: large[1:], Expressions: atLimit}},
+		"AboveTheLimit":   {executeContent{Expressions: map[string]string{"ab": atLimit["a"]}}, executeContent{}},
+		"ManyExpressions": {executeContent{Expressions: many}, executeContent{}},
 	} {
 		w := &work{message: *sample([]byte(large)), cell: &c.cell, job: "job_1"}
 		w.content = json.RawMessage(large)

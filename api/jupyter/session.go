@@ -64,7 +64,7 @@ func newSession(ctx context.Context, k *kernel, id string) *session {
 // forget drops what is kept for the client, and work that has waited for the start of the sandbox. Cells that are jobs run without their session.
 func (s *session) forget() {
 	s.mu.Lock()
-	s.gone, s.missed = true, nil
+	s.gone, s.missed, s.ended = true, nil, nil // parents may name the session for long
 	s.hold.Release()
 	if s.kept != nil {
 		s.kept.Stop()

@@ -351,9 +351,17 @@ func TestWorkOfAForgottenSessionIsReleased(t *testing.T) {
 	w.hold = hold
 	k.place(w.header.ID)
 	s.take(w)
+	cell := &work{cell: &executeContent{}, job: "job_1"}
+	if s.over(cell); len(s.ended) != 1 {
+		t.Fatalf("%d ended cells are kept, want 1", len(s.ended))
+	}
 	s.detach(at)
 	if k.server.leave(s); memory.Stats().Used != 0 || len(s.queue) != 0 || s.bytes != 0 || len(k.streams) != 0 {
 		t.Errorf("%d bytes are charged for %d messages, and %d cells have a place", memory.Stats().Used, len(s.queue), len(k.streams))
+	}
+	before := len(s.ended)
+	if s.over(cell); before != 0 || len(s.ended) != 0 {
+		t.Errorf("%d cells that ended before are kept, and %d behind", before, len(s.ended))
 	}
 }
 
