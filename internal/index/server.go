@@ -45,7 +45,7 @@ func Serve(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		index: x,
-		http:  &http.Server{Handler: x, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: headerMax},
+		http:  &http.Server{Handler: x, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: headerMax, ErrorLog: slog.NewLogLogger(x.log.Handler(), slog.LevelError)},
 		root:  "http://" + l.Addr().String(),
 		done:  make(chan error, 1),
 	}
