@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
@@ -21,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -455,6 +457,43 @@ func TestE2BEntriesOfChangesAreBounded(t *testing.T) {
 		}
 		return len(seen) == changes
 	})
+}
+
+// A stream of changes holds no memory for those that were sent.
+func TestE2BChangesThatWereSentAreNotHeld(t *testing.T) {
+	t.Parallel()
+	var m *budget.Budget
+	f, dir, headers := e2bBox(t, withMemory(&m))
+	deep := filepath.Join(dir, strings.Repeat(strings.Repeat("d", 250)+"/", 12)) // so that an answer of the sandbox is charged
+	testbed.Must(t, os.MkdirAll(deep, 0o700))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/e2b/filesystem.Filesystem/WatchDir", strings.NewReader(envelope(`{"path":"`+deep+`"}`)))
+	testbed.Must(t, err)
+	request.Header.Set("Content-Type", "application/connect+json")
+	for n := 0; n < len(headers); n += 2 {
+		request.Header.Set(headers[n], headers[n+1])
+	}
+	answer, err := http.DefaultClient.Do(request) // returns when the start is sent
+	testbed.Must(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	const changes = 600
+	for n := range changes {
+		testbed.Must(t, os.Mkdir(filepath.Join(deep, fmt.Sprint(n)), 0o700))
+	}
+	events := bufio.NewScanner(answer.Body)
+	events.Split(func(data []byte, _ bool) (int, []byte, error) {
+		if len(data) < 5 || len(data) < 5+int(binary.BigEndian.Uint32(data[1:5])) {
+			return 0, nil, nil
+		}
+		size := 5 + int(binary.BigEndian.Uint32(data[1:5]))
+		return size, data[5:size], nil
+	})
+	for seen := 0; seen < changes && events.Scan(); {
+		if strings.Contains(events.Text(), "EVENT_TYPE_CREATE") {
+			seen++
+		}
+	}
+	testbed.Must(t, events.Err())
+	testbed.Until(t, "nothing is held", func() bool { return m.Stats().Used == 0 })
 }
 
 // A page has at most a hundred sandboxes.

@@ -237,7 +237,9 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 			if err := held.add(ctx, weightOf(shown)); err != nil {
 				return nil, err
 			}
-			out.Entries = append(out.Entries, shown)
+			if shown.GetType() != envd.FileType_FILE_TYPE_UNSPECIFIED {
+				out.Entries = append(out.Entries, shown)
+			}
 		}
 		if list.NextCursor == "" {
 			return connect.NewResponse(out), nil

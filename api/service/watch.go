@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
 )
@@ -138,6 +139,7 @@ func (w *FileWatch) read(ctx context.Context, events []wire.Event) {
 				return
 			}
 		}
+		budget.Keep(ctx, 0) // what the caller was given is sent at once
 		var err error
 		if events, err = w.more(ctx); err != nil {
 			select {
