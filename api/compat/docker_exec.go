@@ -20,6 +20,9 @@ const (
 	// package counts outcomeBytes beside its texts.
 	maxExecBytes = 8 << 20
 	outcomeBytes = 256
+	// jobsWeight is how often results count while another job runs: what lasts (budget.Lasting) may have a quarter of the tenant's share, so their answer takes
+	// half of that (budget.BodyWeight).
+	jobsWeight = 2
 )
 
 // dockerExecuted is the answer of sandbox_exec.
@@ -52,18 +55,18 @@ type dockerInstall struct {
 	Message string `json:"message,omitempty"`
 }
 
-// dockerExec runs commands until one fails, or their results are too long for one answer. Each job after the first counts as a further request. What
-// the jobs before gave stays charged while the next one runs.
+// dockerExec runs commands until one fails, or their results are too long for one answer. Each job after the first counts as a further request.
 func dockerExec(ctx context.Context, c *Call) (any, error) {
 	p, err := findDockerTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	out := dockerExecuted{Success: true, Results: []dockerOutcome{}}
-	results := execResults{}
+	results := execResults{held: budget.Lasting(ctx)}
+	defer results.held.Release()
 	for i, group := range commandGroups(c.Texts("commands")) {
 		if i > 0 {
-			err := results.keep(ctx)
+			err := results.keep()
 			if err == nil && c.more != nil {
 				err = c.more(ctx)
 			}
@@ -91,18 +94,19 @@ func dockerExec(ctx context.Context, c *Call) (any, error) {
 		if job.State == string(farm.JobFailed) || job.State == string(farm.JobLost) {
 			return nil, farm.Errorf(farm.CodeUnavailable, "%s", unfinished(&job))
 		}
+		results.add(&job)
 		if !out.add(&job, group) {
 			break
 		}
-		results.add(&job)
 	}
-	return out, nil
+	return out, results.answer(ctx)
 }
 
-// execResults counts the results of a call's jobs.
+// execResults counts the results of a call's jobs, in JSON. While a job runs, those of the jobs before are held as what lasts: the worker of the job may
+// be in this process, and wait for what else its tenant holds.
 type execResults struct {
-	bytes, added int64 // in JSON: of all jobs, and those that are not charged yet
-	charged      budget.Gathered
+	bytes int64
+	held  *budget.Hold
 }
 
 func (e *execResults) add(job *wire.Job) {
@@ -120,18 +124,27 @@ func (e *execResults) add(job *wire.Job) {
 	for _, note := range r.Notes {
 		n += farm.Quoted(note)
 	}
-	e.added += int64(n)
+	e.bytes += int64(n)
 }
 
-// keep charges the request for the results until it is over, or says why the next job may not start.
-func (e *execResults) keep(ctx context.Context) error {
-	e.bytes += e.added
+// keep holds the results while another job runs, or says why none may start. Those up to budget.SmallBytes need no room.
+func (e *execResults) keep() error {
 	if e.bytes > maxExecBytes {
 		return farm.Errorf(farm.CodeTooLarge, "The results so far have %d bytes, and beyond %d no other command starts. Run the rest in another call, and write long output to files.", e.bytes, maxExecBytes)
 	}
-	added := e.added
-	e.added = 0
-	return e.charged.Pin(ctx, added*budget.BodyWeight)
+	if e.bytes > budget.SmallBytes && !e.held.Grow(e.bytes*jobsWeight-e.held.Bytes()) {
+		return farm.Errorf(farm.CodeExhausted, "This server has no memory for more results now. Run the rest in another call.")
+	}
+	return nil
+}
+
+// answer charges the request for the results of several jobs, which are encoded next.
+func (e *execResults) answer(ctx context.Context) error {
+	if e.held.Bytes() == 0 {
+		return nil // what the only job gave is charged
+	}
+	budget.Keep(ctx, 0)
+	return budget.Charge(ctx, e.bytes*budget.BodyWeight)
 }
 
 // env sets PWD, so that a shell names the working directory as the tools do.

@@ -222,28 +222,34 @@ func TestTheResultsOfAnExecAreBounded(t *testing.T) {
 	}
 }
 
-// The results of the jobs before stay charged while the next one runs, whose submit gives back what the request was charged for.
+// The results of the jobs before stay charged while the next one runs, whose submit gives back what the request was charged for. A worker in the same
+// process does not wait for them.
 func TestTheResultsOfAnExecStayCharged(t *testing.T) {
 	t.Parallel()
-	const size = 1 << 20
+	const size, each = 1 << 20, 1<<20 + 256 // of a result, alone and as it is counted
 	for name, c := range map[string]struct {
 		memory, lacks int64 // bytes of the budget, and the job that reads no result for lack of memory
 		held          []int64
 		note          string
 	}{
-		"Kept":   {1 << 30, -1, []int64{0, size, 2 * size, 3 * size}, "[]"},
-		"NoRoom": {16 << 20, -1, []int64{0, size}, "from python 2.py on were not run: This server has no memory"}, // seven eighths of it, halved, for a tenant
-		"Unread": {1 << 30, 2, []int64{0, size, 2 * size}, "no result of the commands from python 2.py on: none"},
+		"Kept":   {1 << 30, -1, []int64{0, 2 * each, 4 * each, 6 * each}, "[]"},
+		"NoRoom": {32 << 20, -1, []int64{0, 2 * each}, "from python 2.py on were not run: This server has no memory"}, // 3.5 MiB for what lasts
+		"Unread": {1 << 30, 2, []int64{0, 2 * each, 4 * each}, "no result of the commands from python 2.py on: none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setupDocker(t)
-			ctx, hold := budget.New(c.memory).With(t.Context(), "acme", 0)
-			defer hold.Release()
+			memory := budget.New(c.memory)
+			ctx, hold := memory.With(t.Context(), "acme", 0)
 			var held []int64
 			b.farm.CommandFunc = func(ctx context.Context, _ wire.CommandRequest) wire.Job {
 				budget.Keep(ctx, 0) // as the farm's submit does
-				held = append(held, budget.Held(ctx))
+				held = append(held, memory.Stats().Used)
+				if worker, ok := memory.TryAcquire("acme", memory.Share()); ok {
+					worker.Release()
+				} else {
+					t.Error("the job waits for the results of those before")
+				}
 				testbed.Must(t, budget.Charge(ctx, 6*size))
 				return completed(&wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{Stdout: strings.Repeat("y", size)}}}})
 			}
@@ -252,19 +258,45 @@ func TestTheResultsOfAnExecStayCharged(t *testing.T) {
 				"container_id": b.made["container_id"], "commands": []any{"python 0.py", "python 1.py", "python 2.py", "python 3.py"},
 			})
 			testbed.Must(t, err)
+			testbed.Diff(t, "held when the jobs began", c.held, held)
 			text, err := farm.Encode(reply.Value)
 			testbed.Must(t, err)
-			var said struct{ Notes []string }
-			testbed.Must(t, json.Unmarshal(text, &said))
-			for i, least := range c.held {
-				if len(held) != len(c.held) || held[i] < least*budget.BodyWeight || held[i] > least*budget.BodyWeight+size {
-					t.Fatalf("%v bytes were held when the jobs began, want four times %v", held, c.held)
-				}
+			var said struct {
+				Results []any
+				Notes   []string
 			}
+			testbed.Must(t, json.Unmarshal(text, &said))
 			if !strings.Contains(fmt.Sprint(said.Notes), c.note) {
 				t.Errorf("notes: %s", said.Notes)
 			}
+			want := min(int64(len(said.Results))*each*budget.BodyWeight, memory.Share())
+			if used := memory.Stats().Used; hold.Bytes() != want || used != want {
+				t.Errorf("%d bytes are held while the answer is encoded, %d by the request, want %d", used, hold.Bytes(), want)
+			}
+			hold.Release()
 		})
+	}
+}
+
+// Where terminals and slow readers of the tenant hold all that may last, commands with little output run on.
+func TestSmallResultsOfAnExecNeedNoRoom(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20)
+	full := memory.Lasting("acme")
+	testbed.Check(t, full.Grow(14<<20/8), "what may last is not free")
+	for size, jobs := range map[int]int{budget.SmallBytes - 1: 2, budget.SmallBytes: 2, budget.SmallBytes + 1: 1} {
+		b := setupDocker(t)
+		ran := 0
+		b.farm.CommandFunc = func(context.Context, wire.CommandRequest) wire.Job {
+			ran++
+			return completed(&wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{Stdout: strings.Repeat("y", size-256)}}}})
+		}
+		ctx, hold := memory.With(t.Context(), "acme", 0)
+		_, err := b.set.Call(ctx, b.env, "sandbox_exec", map[string]any{"container_id": b.made["container_id"], "commands": []any{"python 0.py", "python 1.py"}})
+		hold.Release()
+		if err != nil || ran != jobs {
+			t.Errorf("%d bytes: %d jobs were run: %v", size, ran, err)
+		}
 	}
 }
 

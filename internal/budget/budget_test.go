@@ -446,29 +446,6 @@ func TestWhatIsPinnedStays(t *testing.T) {
 	testbed.Must(t, budget.Pin(t.Context(), 1<<50))
 }
 
-// What an answer gathers from several jobs stays charged while the next job runs.
-func TestWhatIsGatheredFromJobsIsPinned(t *testing.T) {
-	t.Parallel()
-	for name, add := range map[string]func(*budget.Gathered, context.Context, int64) error{"Add": (*budget.Gathered).Add, "Pin": (*budget.Gathered).Pin} {
-		ctx, hold := budget.New(size).With(t.Context(), "a", 0)
-		var all budget.Gathered
-		for _, c := range []struct{ more, pinned int64 }{{budget.SmallBytes - 1, 0}, {1, 0}, {1, 512 << 10}, {mib, mib + budget.SmallBytes + 1}} {
-			testbed.Must(t, add(&all, ctx, c.more))
-			want := c.pinned
-			if budget.Keep(ctx, 0); name == "Add" {
-				want = 0
-			}
-			if hold.Bytes() != want {
-				t.Errorf("%s of %d: %d bytes are held while a job runs, want %d", name, c.more, hold.Bytes(), want)
-			}
-		}
-		if err := add(&all, ctx, 1<<40); name == "Pin" && farm.CodeOf(err) != farm.CodeExhausted {
-			t.Errorf("%s of more than the share: %v", name, err)
-		}
-		hold.Release()
-	}
-}
-
 func TestNilBudgetGrantsEverything(t *testing.T) {
 	t.Parallel()
 	var b *budget.Budget

@@ -264,19 +264,13 @@ type Gathered struct{ bytes, charged int64 }
 const gatherStep = 512 << 10
 
 // Add counts n bytes more, before they are kept.
-func (g *Gathered) Add(ctx context.Context, n int64) error { return g.add(ctx, n, Charge) }
-
-// Pin is Add for what stays in memory until the request is over, also if jobs run in between (see the function Pin): the results of several jobs in one
-// answer.
-func (g *Gathered) Pin(ctx context.Context, n int64) error { return g.add(ctx, n, Pin) }
-
-func (g *Gathered) add(ctx context.Context, n int64, charge func(context.Context, int64) error) error {
+func (g *Gathered) Add(ctx context.Context, n int64) error {
 	g.bytes += n
 	if g.bytes <= max(g.charged, SmallBytes) {
 		return nil
 	}
 	step := max(g.bytes-g.charged, gatherStep)
-	if err := charge(ctx, step); err != nil {
+	if err := Charge(ctx, step); err != nil {
 		return err
 	}
 	g.charged += step
