@@ -79,6 +79,9 @@ func (f *fake) Due(_ context.Context, tenant string, limit int) ([]farm.Ref, err
 func (f *fake) Sandbox(_ context.Context, ref farm.Ref) (*farm.Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if strings.HasPrefix(ref.ID, "bare") {
+		return &farm.Sandbox{ID: ref.ID, Tenant: ref.Tenant}, fmt.Errorf("read sandbox: %w", store.ErrDocumentGone)
+	}
 	if box := f.boxes[ref.ID]; box != nil {
 		return box, nil
 	}

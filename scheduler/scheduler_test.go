@@ -195,7 +195,7 @@ func TestErrorOfOneTenantDoesNotAffectOthers(t *testing.T) {
 		var log strings.Builder
 		f := &fake{
 			tenants: []string{"bad", "good"},
-			due:     map[string][]farm.Ref{"good": {{Tenant: "good", ID: "gone"}, {Tenant: "good", ID: "sbx_1"}}},
+			due:     map[string][]farm.Ref{"good": {{Tenant: "good", ID: "gone"}, {Tenant: "good", ID: "bare"}, {Tenant: "good", ID: "sbx_1"}}},
 			expired: map[string][]farm.Artifact{"good": {{ID: "art_1", Tenant: "good", Key: "k"}}},
 		}
 		s := start(t, f, &log)
@@ -203,7 +203,7 @@ func TestErrorOfOneTenantDoesNotAffectOthers(t *testing.T) {
 		s.Stop()
 		steps := f.done()
 		for _, want := range []string{
-			"close good gone expired=true inline=true", "close good sbx_1 expired=true inline=true", "sweep good", "remove 1", "forget 1",
+			"close good gone expired=true inline=true", "close good bare expired=true inline=true", "close good sbx_1 expired=true inline=true", "sweep good", "remove 1", "forget 1",
 		} {
 			if count(steps, want) == 0 {
 				t.Errorf("%q was not done: %q", want, steps[:min(len(steps), 10)])

@@ -47,7 +47,7 @@ func (s *Scheduler) expire(ctx context.Context) error {
 // expireOne submits the job that closes a sandbox, or that hibernates one which is only idle and asked for that.
 func (s *Scheduler) expireOne(ctx context.Context, sandbox farm.Ref) error {
 	box, err := s.deps.Records.Sandbox(ctx, sandbox)
-	if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+	if err != nil && farm.CodeOf(err) != farm.CodeNotFound && !errors.Is(err, store.ErrDocumentGone) {
 		return fmt.Errorf("read sandbox %s: %w", sandbox.ID, err)
 	}
 	job := &farm.Job{

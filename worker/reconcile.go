@@ -107,9 +107,13 @@ func (r *reconciler) keeps(ctx context.Context, pool *poolView, c farm.Container
 	return r.keepsSandbox(ctx, c)
 }
 
-// keepsSandbox reports whether a container's sandbox is open. A sandbox whose record was lost, or is of an earlier generation, is restored.
+// keepsSandbox reports whether a container's sandbox is open. A sandbox whose record was lost, or is of an earlier generation, is restored. One whose
+// record has lost its document is open.
 func (r *reconciler) keepsSandbox(ctx context.Context, c farm.Container) (bool, error) {
 	s, err := r.record(ctx, c)
+	if errors.Is(err, store.ErrDocumentGone) {
+		return true, r.restoreDocument(ctx, c)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -236,6 +240,19 @@ func (r *reconciler) restore(ctx context.Context, c farm.Container) (bool, error
 	}
 	now, err := r.record(ctx, c) // another worker of the engine was first, or the sandbox is being closed
 	return isOpen(c, now), err
+}
+
+// restoreDocument writes the document of a sandbox's record again, if its container carries the record.
+func (r *reconciler) restoreDocument(ctx context.Context, c farm.Container) error {
+	s := node.RecordOf(c)
+	if s == nil {
+		return nil
+	}
+	if err := r.store.RestoreDocument(ctx, s); err != nil {
+		return fmt.Errorf("restore the document of sandbox %s: %w", s.ID, err)
+	}
+	r.log.WarnContext(ctx, "the object store has lost the document of a sandbox; it is restored from the container", "sandbox_id", s.ID, "tenant", s.Tenant)
+	return nil
 }
 
 // ignoreNotFound returns an error unless it says that a container is gone.

@@ -44,16 +44,18 @@ func (v *poolView) readMembers(ctx context.Context, p *placement.Placer) error {
 // else the engine's note.
 func (r *reconciler) keepsMember(ctx context.Context, v *poolView, c farm.Container) (bool, error) {
 	m, known := v.members[c.SandboxID]
-	if known && m.State == store.MemberClaimed {
-		return r.claimIsLive(ctx, m)
-	}
-	if known {
+	if known && m.State != store.MemberClaimed {
 		v.idle++
 		return true, nil // the maintenance of the pool checks it
 	}
+	if known {
+		if live, err := r.claimIsLive(ctx, m); !errors.Is(err, store.ErrDocumentGone) {
+			return live, err
+		}
+	}
 	c, err := r.engine.Noted(ctx, c)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return false, nil // it was never handed to an owner
+		return known, nil // it was never handed to an owner
 	}
 	if err != nil {
 		return false, fmt.Errorf("read note: %w", err)

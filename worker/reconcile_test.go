@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -171,6 +172,57 @@ func TestSandboxNewerThanTheSnapshotIsAdopted(t *testing.T) {
 	if _, err := b.Store.Sandbox(t.Context(), expired); farm.CodeOf(err) != farm.CodeNotFound || b.Fake.Has(expired.ID) {
 		t.Errorf("a sandbox behind its deadline: %v, container exists: %v", err, b.Fake.Has(expired.ID))
 	}
+}
+
+// The object store has lost the document of a sandbox's record: its container stays, whatever deadline the container carries, and the document is
+// restored from it, also from the note of a pool's container. A record that cannot be restored does not stop the reconciler, and is closed in the end.
+func TestLostDocumentIsRestored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.pooling(64<<10, "python=2")
+	labels := map[string]string{}
+	for i := range 40 {
+		labels[fmt.Sprintf("label-%02d", i)] = strings.Repeat("x", 500)
+	}
+	pooledJob, pooled := b.Claimed(b.member(w), func(s *farm.Sandbox) { s.Spec.Labels = labels })
+	testbed.Must(t, w.handle(t.Context(), workertest.Task(pooledJob)))
+	ready := func() *farm.Sandbox {
+		box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: workertest.Tenant, Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, TTLSeconds: 3600, Labels: labels}}
+		job := b.Accept(farm.KindCreate, box.ID, &farm.Request{Sandbox: &box.Spec}, func(a *store.Accept) { a.Sandbox = box })
+		claim := b.Claim(job, "wrk_setup")
+		b.Move(box.Ref(), farm.SandboxStarting, farm.SandboxReady)
+		_, err := b.Store.Finish(t.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
+		testbed.Must(t, err)
+		b.Fake.Put(box.ID, true)
+		return b.Sandbox(box.Ref())
+	}
+	renewed, bare, gone := ready(), ready(), b.Ready()
+	renewed.ExpiresAt = time.Now().Add(-time.Hour) // when its container was made
+	b.label(renewed)
+	for _, ref := range []farm.Ref{renewed.Ref(), bare.Ref(), pooled} {
+		n, err := b.Blobs.DeletePrefix(t.Context(), farm.RecordsOf(ref))
+		testbed.Require(t, n == 1 && err == nil, "%d documents of %s are removed, %v", n, ref.ID, err)
+	}
+	command := b.Command(bare.Ref(), "true")
+
+	for range 2 {
+		testbed.Must(t, w.reconciler.Run(t.Context()))
+		for _, ref := range []farm.Ref{renewed.Ref(), bare.Ref(), pooled} {
+			testbed.Check(t, b.Fake.Has(ref.ID), "the container of %s is removed", ref.ID)
+		}
+		for _, ref := range []farm.Ref{renewed.Ref(), pooled} {
+			s := b.SandboxIs(ref, farm.SandboxReady)
+			testbed.Diff(t, "labels", labels, s.Spec.Labels)
+		}
+		b.SandboxIs(gone, farm.SandboxLost)
+		_, err := b.Store.Sandbox(t.Context(), bare.Ref())
+		testbed.Check(t, errors.Is(err, store.ErrDocumentGone) && farm.CodeOf(err) == farm.CodeInternal, "without a document: %v", err)
+	}
+	failed := b.done(w, command, farm.JobFailed)
+	testbed.Diff(t, "code of a command", farm.CodeConflict, failed.Error.Code)
+	b.done(w, b.CloseJob(bare.Ref()), farm.JobCompleted)
+	b.SandboxIs(bare.Ref(), farm.SandboxClosed)
+	testbed.Check(t, !b.Fake.Has(bare.ID), "the container of a closed sandbox is left")
 }
 
 // The record of a sandbox that was lost while its node was gone outlives the deadline. So its container, once the node is back, is

@@ -217,13 +217,13 @@ func (d *Dispatcher) endLeftOver(ctx context.Context, r *store.Route) error {
 func creates(r store.Route) bool { return r.Kind == farm.KindCreate || r.Kind == farm.KindRun }
 
 // sandboxWithJobs reads a sandbox and its unfinished jobs, in the order in which they were accepted. No sandbox, and no error, if its record
-// is gone.
+// is gone. If only its document is gone, it has what is needed to end it.
 func (d *Dispatcher) sandboxWithJobs(ctx context.Context, ref farm.Ref) (*farm.Sandbox, []store.Route, error) {
 	s, err := d.store.Sandbox(ctx, ref)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return nil, nil, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrDocumentGone) {
 		return nil, nil, err
 	}
 	jobs, err := d.store.SandboxRoutes(ctx, ref)

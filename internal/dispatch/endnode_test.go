@@ -219,6 +219,32 @@ func TestEndNodeAfterTheDeadline(t *testing.T) {
 	b.state(t, waiting, farm.JobCanceled)
 }
 
+// A sandbox whose document the object store has lost does not keep its node from being ended: it is lost, or expired, like the others.
+func TestEndNodeWithoutDocuments(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	documents := storetest.NewDocuments()
+	b.store = store.New(b.rdb, queue.EnqueueLua(), store.Options{Documents: documents})
+	b.Dispatcher = dispatch.New(b.store, b.queue, farm.DefaultLimits(), nil)
+	want := map[farm.Ref]farm.SandboxState{}
+	for state, ttl := range map[farm.SandboxState]int{farm.SandboxLost: 4 * 3600, farm.SandboxExpired: 3600} {
+		wide := storetest.Create()
+		wide.Sandbox.Spec.Labels, wide.Sandbox.Spec.TTLSeconds = map[string]string{"wide": strings.Repeat("x", 20<<10)}, ttl
+		job := b.begin(t, wide, farm.SandboxStarting, farm.SandboxReady)
+		_, err := b.store.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted})
+		testbed.Must(t, err)
+		want[wide.Sandbox.Ref()] = state
+	}
+	testbed.Must(t, documents.Delete(t.Context(), documents.Keys()...))
+	b.later(2 * time.Hour)
+	out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"})
+	testbed.Check(t, err == nil && out.Done && out.Closed == 1 && len(out.Lost) == 1, "EndNode = %+v, %v", out, err)
+	for ref, state := range want {
+		s, err := b.store.Sandbox(t.Context(), ref)
+		testbed.Check(t, err == nil && s.State == state, "sandbox %+v, %v; want %s", s, err, state)
+	}
+}
+
 // A sandbox that was closed before it had a node, and whose close failed, is closed.
 func TestCloseUnplaced(t *testing.T) {
 	t.Parallel()

@@ -140,6 +140,15 @@ func ManifestObject(job Ref, version string) string {
 // RecordsOf begins the keys of the documents of a job.
 func RecordsOf(job Ref) string { return RecordsPrefix + job.Tenant + "/" + job.ID + "/" }
 
+// OwnerOf reads the job or the sandbox from the key of an object below RecordsPrefix or StagingPrefix; the zero Ref if it has another form.
+func OwnerOf(key string) Ref {
+	parts := strings.SplitN(key, "/", 4)
+	if len(parts) < 4 || parts[0]+"/" != RecordsPrefix && parts[0]+"/" != StagingPrefix {
+		return Ref{}
+	}
+	return Ref{Tenant: parts[1], ID: parts[2]}
+}
+
 // SnapshotsOf begins the keys of the snapshots of a running job.
 func SnapshotsOf(job Ref) string { return RecordsOf(job) + "snapshot-" }
 

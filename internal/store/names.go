@@ -104,6 +104,7 @@ var (
 	ErrFenced         = db.ErrFenced
 	ErrMove           = db.ErrMove
 	ErrNoAnswer       = db.ErrNoAnswer
+	ErrDocumentGone   = db.ErrDocumentGone
 	ErrCanceled       = jobs.ErrCanceled
 	ErrSecretsChanged = sandboxes.ErrSecretsChanged
 	ErrNoMember       = nodes.ErrNoMember

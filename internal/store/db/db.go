@@ -27,6 +27,8 @@ var (
 	ErrFenced = errors.New("job belongs to another attempt")
 	// ErrMove says that the transition table does not allow a transition.
 	ErrMove = errors.New("transition is not allowed")
+	// ErrDocumentGone says that the object store has lost the document of a record. The record is there.
+	ErrDocumentGone = errors.New("the document of the record is gone")
 	// ErrNoAnswer says that Redis did not answer, or cannot serve now. The command may have taken effect.
 	ErrNoAnswer = errors.New("the record store does not answer")
 )

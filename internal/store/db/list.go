@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Fetch reads the hashes of ids in batches and skips those that are gone.
+// Fetch reads the hashes of ids in batches and skips those that are gone, or for which read gives ErrDocumentGone.
 func Fetch[T any](ctx context.Context, d *DB, tenant string, kind Kind, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]*T, error) {
 	found, err := FetchSized(ctx, d, tenant, kind, ids, read)
 	out := make([]*T, len(found))
@@ -49,6 +50,9 @@ func FetchSized[T any](ctx context.Context, d *DB, tenant string, kind Kind, ids
 				continue
 			}
 			item, err := read(ctx, cmd.Val())
+			if errors.Is(err, ErrDocumentGone) {
+				continue
+			}
 			if err != nil {
 				return nil, fmt.Errorf("read records: %w", err)
 			}

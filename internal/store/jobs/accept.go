@@ -88,7 +88,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 		}
 	}
 	if fields := r.Fields(3); len(fields) > 0 {
-		if out.Sandbox, err = sandboxes.Read(ctx, s.DB, fields); err != nil {
+		if out.Sandbox, err = sandboxes.Known(ctx, s.DB, fields); err != nil {
 			return Accepted{}, err
 		}
 	}
@@ -104,7 +104,7 @@ type Idempotency struct {
 // Accepted is a job that is stored durably.
 type Accepted struct {
 	Job      *farm.Job
-	Sandbox  *farm.Sandbox // the job's; nil if its record is gone
+	Sandbox  *farm.Sandbox // the job's; nil if its record or its document is gone
 	Existing bool          // an earlier job answers this call: the same idempotency key, or a close, interrupt or restart like it
 }
 

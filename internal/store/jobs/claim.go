@@ -16,7 +16,7 @@ import (
 type Claim struct {
 	Job     *farm.Job     // running, under the attempt that fences everything that follows
 	Request *farm.Request // nil until LoadRequest if it is a document
-	Sandbox *farm.Sandbox // nil if its record is gone
+	Sandbox *farm.Sandbox // nil if its record or its document is gone
 	Cancel  bool          // a cancel was requested before
 
 	request string // stored value that refers to documents; empty: it does not
@@ -92,7 +92,7 @@ func (s *Store) decodeClaim(ctx context.Context, r db.Reply) (*Claim, error) {
 		return nil, err
 	}
 	if box := r.Fields(3); len(box) > 0 {
-		if c.Sandbox, err = sandboxes.Read(ctx, s.DB, box); err != nil {
+		if c.Sandbox, err = sandboxes.Known(ctx, s.DB, box); err != nil {
 			return nil, err
 		}
 	}

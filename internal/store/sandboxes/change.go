@@ -163,6 +163,16 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 	}
 }
 
+// RestoreDocument writes the document of a sandbox's record again, which the object store has lost (ErrDocumentGone).
+func (s *Store) RestoreDocument(ctx context.Context, box *farm.Sandbox) error {
+	doc, err := Encode(box)
+	if err != nil {
+		return err
+	}
+	_, err = s.StoreLarge(ctx, db.DocumentKey(box.Ref(), "sandbox"), doc, 0)
+	return err
+}
+
 // restoreArgs are the arguments of sandbox_restore.lua.
 type restoreArgs struct {
 	ID         string `lua:"id"`

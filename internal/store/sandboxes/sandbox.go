@@ -9,6 +9,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -25,7 +26,7 @@ import (
 
 func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %s.", id) }
 
-// Sandbox reads a sandbox; CodeNotFound if it is another tenant's, or gone.
+// Sandbox reads a sandbox; CodeNotFound if it is another tenant's, or gone. ErrDocumentGone as Read.
 func (s *Store) Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error) {
 	fields, err := s.Redis.HGetAll(ctx, s.Key(ref.Tenant, db.KeySandbox, ref.ID)).Result()
 	if err != nil {
@@ -123,9 +124,13 @@ func (s *Store) read(ctx context.Context, fields map[string]string) (*farm.Sandb
 	return Read(ctx, s.DB, fields)
 }
 
-// Read reads a sandbox from its hash.
+// Read reads a sandbox from its hash. If its document is gone, it has no more than what Redis knows of it: enough to end it, so that is an error,
+// ErrDocumentGone, only until it is closing.
 func Read(ctx context.Context, d *db.DB, fields map[string]string) (*farm.Sandbox, error) {
 	doc, err := d.Resolve(ctx, fields["doc"])
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return readBare(ctx, d, fields)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read sandbox record: %w", err)
 	}
@@ -136,6 +141,30 @@ func Read(ctx context.Context, d *db.DB, fields map[string]string) (*farm.Sandbo
 	}
 	defer leave()
 	return decode(fields)
+}
+
+// Known is Read, but no sandbox, and no error, if the document is gone.
+func Known(ctx context.Context, d *db.DB, fields map[string]string) (*farm.Sandbox, error) {
+	box, err := Read(ctx, d, fields)
+	if errors.Is(err, db.ErrDocumentGone) {
+		return nil, nil
+	}
+	return box, err
+}
+
+func readBare(ctx context.Context, d *db.DB, fields map[string]string) (*farm.Sandbox, error) {
+	ref := farm.OwnerOf(strings.TrimPrefix(fields["doc"], db.Reference))
+	d.Log.WarnContext(ctx, "the document of a sandbox is gone", "sandbox_id", ref.ID, "tenant", ref.Tenant)
+	doc, err := db.Encode("sandbox", farm.Sandbox{ID: ref.ID, Tenant: ref.Tenant})
+	if err != nil {
+		return nil, err
+	}
+	fields["doc"] = string(doc)
+	box, err := decode(fields)
+	if err == nil && box.State != farm.SandboxClosing && !box.State.Final() {
+		err = fmt.Errorf("read sandbox %s: %w", ref.ID, db.ErrDocumentGone)
+	}
+	return box, err
 }
 
 // Encode encodes what a sandbox was created with. Of its variables only the names are kept: the values are in the request of the job

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +227,57 @@ func lostDocuments(t *testing.T, factory Factory) {
 	testbed.Check(t, got.State == farm.JobCompleted && got.Result == nil, "job = %+v", got)
 	jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{})
 	testbed.Check(t, err == nil && len(jobs) == 2, "Jobs = %d, %v", len(jobs), err)
+}
+
+// lostDocumentOfSandbox: a sandbox without its document is left out of lists, and does not stop them; jobs in it are given without it, and it can end.
+func lostDocumentOfSandbox(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	wide := Create()
+	wide.Sandbox.Spec.AllowHosts = strings.SplitAfter(strings.Repeat("a.example.com,", 5000), ",")
+	b.accept(t, wide)
+	ref := wide.Sandbox.Ref()
+	claim := b.claim(t, wide.Job.Ref(), "w")
+	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: to, Node: "n1"})
+		testbed.Must(t, err)
+	}
+	b.finish(t, claim.Job, farm.JobCompleted)
+	box, other := b.sandbox(t, ref), b.box(t, farm.SandboxReady)
+	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
+
+	id := func(box *farm.Sandbox) string { return box.ID }
+	known := func(when string, want ...string) {
+		t.Helper()
+		open, err := b.OpenOnNode(t.Context(), "n1")
+		testbed.Must(t, err)
+		listed, _, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{}, store.Page{Oldest: true})
+		testbed.Must(t, err)
+		testbed.Diff(t, "open sandboxes of the node "+when, slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(ids(open, id))))
+		testbed.Diff(t, "sandboxes of the tenant "+when, want, ids(listed, id))
+	}
+	known("without the document", other.ID)
+	_, err := b.Sandbox(t.Context(), ref)
+	testbed.Check(t, errors.Is(err, store.ErrDocumentGone), "Sandbox = %v", err)
+	wantCode(t, "Sandbox", err, farm.CodeInternal) // the record is there
+	a := Execute(ref.ID)
+	testbed.Check(t, b.accept(t, a).Sandbox == nil, "a job is accepted with the sandbox")
+	lost := b.claim(t, a.Job.Ref(), "w")
+	testbed.Check(t, lost.Sandbox == nil, "a job is given with the sandbox")
+	b.finish(t, lost.Job, farm.JobFailed)
+
+	testbed.Must(t, b.RestoreDocument(t.Context(), box))
+	known("with a new document", ref.ID, other.ID)
+	testbed.Diff(t, "restored", box.Spec, b.sandbox(t, ref).Spec)
+
+	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
+	shut := CloseJob(ref.ID)
+	b.accept(t, shut)
+	for to, want := range map[string]*farm.Sandbox{"accepted": b.sandbox(t, ref), "claimed": b.claim(t, shut.Job.Ref(), "w").Sandbox} {
+		got := want.State == farm.SandboxClosing && want.Ref() == ref && want.Node == "n1" && want.ExpiresAt.Equal(box.ExpiresAt)
+		testbed.Check(t, got, "%s: %+v", to, want)
+	}
+	ended, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxClosed})
+	testbed.Check(t, err == nil && ended.State == farm.SandboxClosed, "MoveSandbox = %+v, %v", ended, err)
 }
 
 // largePagesAreShort: a page of jobs with large results ends early, and the pages together have every job once.

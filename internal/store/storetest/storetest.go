@@ -198,6 +198,7 @@ func Run(t *testing.T, factory Factory) {
 		"RefusedJobsLeaveNoDocuments":     refusedJobsLeaveNoDocuments,
 		"DocumentsAreUnavailable":         documentsAreUnavailable,
 		"LostDocuments":                   lostDocuments,
+		"LostDocumentOfSandbox":           lostDocumentOfSandbox,
 		"LargePagesAreShort":              largePagesAreShort,
 		"PagesOfManyBytesAreShort":        pagesOfManyBytesAreShort,
 	} {

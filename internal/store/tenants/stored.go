@@ -54,31 +54,21 @@ func keptPrefix(tenant, entry string) string {
 	return farm.RecordsOf(farm.Ref{Tenant: tenant, ID: entry})
 }
 
-// keptEntry is the reverse of keptPrefix for the key of an object; "" if the key has another form.
-func keptEntry(key string) (tenant, entry string) {
-	parts := strings.SplitN(key, "/", 4)
-	if len(parts) < 4 {
-		return "", ""
-	}
-	switch tenant, entry = parts[1], parts[2]; parts[0] + "/" {
-	case farm.RecordsPrefix:
-		return tenant, entry
-	case farm.StagingPrefix:
-		return tenant, farm.StagingPrefix + entry
-	default:
-		return "", ""
-	}
-}
-
 // OrphanedObjects picks those keys of objects below farm.RecordsPrefix and farm.StagingPrefix that no entry of an index of documents names, so that
 // Trim never removes them.
 func (s *Store) OrphanedObjects(ctx context.Context, keys []string) (orphaned []string, err error) {
 	pipe := s.Redis.Pipeline()
 	named := make([]*redis.FloatCmd, len(keys))
 	for i, key := range keys {
-		if tenant, entry := keptEntry(key); entry != "" {
-			named[i] = pipe.ZScore(ctx, s.Index(tenant, db.IndexDocuments), entry)
+		owner := farm.OwnerOf(key)
+		if owner == (farm.Ref{}) {
+			continue
 		}
+		entry := owner.ID
+		if strings.HasPrefix(key, farm.StagingPrefix) {
+			entry = farm.StagingPrefix + entry
+		}
+		named[i] = pipe.ZScore(ctx, s.Index(owner.Tenant, db.IndexDocuments), entry)
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, db.Wrap("look for records of objects", err)
