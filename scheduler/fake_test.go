@@ -88,6 +88,21 @@ func (f *fake) Sandbox(_ context.Context, ref farm.Ref) (*farm.Sandbox, error) {
 	return nil, farm.NotFoundf("there is no sandbox %s", ref.ID)
 }
 
+// MoveSandbox only touches a sandbox, which is then due later.
+func (f *fake) MoveSandbox(_ context.Context, m store.Move) (*farm.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if want := (store.Move{Ref: m.Ref, Touch: true, Generation: 1}); m != want {
+		return nil, errTest
+	}
+	f.steps = append(f.steps, "touch "+m.Ref.ID)
+	f.due[m.Ref.Tenant] = slices.DeleteFunc(f.due[m.Ref.Tenant], func(r farm.Ref) bool { return r.ID == m.Ref.ID })
+	if strings.HasSuffix(m.Ref.ID, "moved") {
+		return nil, store.ErrFenced
+	}
+	return f.boxes[m.Ref.ID], nil
+}
+
 func (f *fake) ExpiredArtifacts(_ context.Context, tenant string, limit int) ([]farm.Artifact, error) {
 	if tenant == "bad" {
 		return nil, errTest
@@ -175,6 +190,9 @@ func (f *fake) Delete(_ context.Context, keys ...string) error {
 func (f *fake) Submit(_ context.Context, a store.Accept) (store.Accepted, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if strings.HasPrefix(a.Job.SandboxID, "full") && a.Job.Kind == farm.KindHibernate {
+		return store.Accepted{}, farm.Errorf(farm.CodeExhausted, "Too many jobs wait.")
+	}
 	f.steps = append(f.steps, fmt.Sprintf("%s %s %s expired=%v inline=%v", a.Job.Kind, a.Job.Tenant, a.Job.SandboxID, a.Request.Close != nil && a.Request.Close.Expired, a.Job.Inline))
 	f.due[a.Job.Tenant] = slices.DeleteFunc(f.due[a.Job.Tenant], func(r farm.Ref) bool { return r.ID == a.Job.SandboxID })
 	if strings.HasPrefix(a.Job.SandboxID, "gone") {

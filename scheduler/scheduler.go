@@ -80,6 +80,7 @@ type Records interface {
 	Tenants(ctx context.Context) ([]string, error)
 	Due(ctx context.Context, tenant string, limit int) ([]farm.Ref, error)
 	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
+	MoveSandbox(ctx context.Context, m store.Move) (*farm.Sandbox, error)
 	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)

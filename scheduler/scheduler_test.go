@@ -189,6 +189,31 @@ func TestIdleSandboxesHibernate(t *testing.T) {
 	}
 }
 
+// Sandboxes whose hibernation is refused since there is no room for another job are tried again after their idle time, and keep no later deadline
+// waiting, however many they are.
+func TestRefusedHibernationsKeepNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a"}, due: map[string][]farm.Ref{}, boxes: map[string]*farm.Sandbox{}}
+		for i := range 200 {
+			ref := farm.Ref{Tenant: "a", ID: fmt.Sprintf("full-%d", i)}
+			if i == 0 {
+				ref.ID += "-moved"
+			}
+			f.due["a"] = append(f.due["a"], ref)
+			f.boxes[ref.ID] = &farm.Sandbox{ID: ref.ID, Tenant: "a", State: farm.SandboxReady, Generation: 1, ExpiresAt: time.Now().Add(time.Hour), Spec: farm.SandboxSpec{OnIdle: farm.OnIdleHibernate}}
+		}
+		f.due["a"] = append(f.due["a"], farm.Ref{Tenant: "a", ID: "sbx_last"})
+		s := start(t, f, &strings.Builder{})
+		time.Sleep(10 * time.Second)
+		s.Stop()
+		steps := f.done()
+		touched := slices.DeleteFunc(slices.Clone(steps), func(step string) bool { return !strings.HasPrefix(step, "touch ") })
+		testbed.Diff(t, "touched", 200, len(touched))
+		testbed.Diff(t, "closes of the last", 1, count(steps, "close a sbx_last expired=true inline=true"))
+	})
+}
+
 func TestErrorOfOneTenantDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

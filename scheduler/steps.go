@@ -62,6 +62,12 @@ func (s *Scheduler) expireOne(ctx context.Context, sandbox farm.Ref) error {
 	switch code := farm.CodeOf(err); {
 	case err == nil && job.Kind == farm.KindClose:
 		s.seen.expired.Inc()
+	case code == farm.CodeExhausted && job.Kind == farm.KindHibernate: // the next time is after its idle_seconds: it must not keep its place before others
+		_, touch := s.deps.Records.MoveSandbox(ctx, store.Move{Ref: sandbox, Touch: true, Generation: box.Generation})
+		if errors.Is(touch, store.ErrMove) || errors.Is(touch, store.ErrFenced) || farm.CodeOf(touch) == farm.CodeNotFound {
+			touch = nil // it has ended or moved meanwhile
+		}
+		return errors.Join(fmt.Errorf("hibernate sandbox %s: %w", sandbox.ID, err), touch)
 	case err != nil && code != farm.CodeConflict && code != farm.CodeNotFound:
 		return fmt.Errorf("%s sandbox %s: %w", job.Kind, sandbox.ID, err)
 	}
