@@ -210,7 +210,7 @@ func (s *Service) workersReady(ctx context.Context) error {
 	return farm.Errorf(farm.CodeUnavailable, "%s", problem)
 }
 
-// maxOwn bounds how many open sandboxes, unfinished jobs and callbacks of a tenant a view of its own fleet looks at; older ones are left out.
+// maxOwn bounds how many unfinished jobs and callbacks of a tenant a view of its own fleet looks at; older ones are left out.
 const maxOwn = 1000
 
 // OwnWorkers lists the workers of the nodes that have open sandboxes of a tenant, with what the tenant may ask of them and whether they work. What says
@@ -221,7 +221,7 @@ func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wir
 	if err != nil {
 		return list, err
 	}
-	nodes, err := s.ownNodes(ctx, tenant)
+	nodes, err := s.Store.NodesOf(ctx, tenant)
 	if err != nil {
 		return list, err
 	}
@@ -245,7 +245,7 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	if err != nil {
 		return list, err
 	}
-	nodes, err := s.ownNodes(ctx, tenant)
+	nodes, err := s.Store.NodesOf(ctx, tenant)
 	if err != nil {
 		return list, err
 	}
@@ -288,24 +288,6 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 		*q = wire.Queue{Name: q.Name, Depth: has.Depth, Running: has.Running, OldestSeconds: has.OldestSeconds}
 	}
 	return list, nil
-}
-
-// ownNodes are the nodes of a tenant's open sandboxes, by sandbox.
-func (s *Service) ownNodes(ctx context.Context, tenant string) (map[string]string, error) {
-	filter := store.SandboxFilter{}
-	for _, state := range farm.SandboxStates() {
-		if !state.Final() {
-			filter.States = append(filter.States, state)
-		}
-	}
-	boxes, err := upTo(maxOwn, func(p store.Page) ([]*farm.Sandbox, string, error) { return s.Store.Sandboxes(ctx, tenant, filter, p) })
-	nodes := make(map[string]string, len(boxes))
-	for _, box := range boxes {
-		if box.Node != "" {
-			nodes[box.ID] = box.Node
-		}
-	}
-	return nodes, err
 }
 
 // upTo reads pages until there are enough items, or the end.

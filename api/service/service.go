@@ -48,6 +48,7 @@ type Jobs interface {
 type Sandboxes interface {
 	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
 	Sandboxes(ctx context.Context, tenant string, f store.SandboxFilter, p store.Page) ([]*farm.Sandbox, string, error)
+	NodesOf(ctx context.Context, tenant string) (map[string]string, error)
 	OpenRefs(ctx context.Context) ([]farm.Ref, error)
 	UpdateSandbox(ctx context.Context, ref farm.Ref, p store.SandboxPatch) (*farm.Sandbox, error)
 	// SandboxSecrets are sealed; nil: it has none, or they are lost.

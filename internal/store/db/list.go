@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,6 +108,7 @@ func (r TimeRange) Passed(t time.Time) bool {
 // Listing is how scan reads the records of an index.
 type Listing[T any] struct {
 	Index string
+	From  string // an index with the same scores that has all records that are wanted; "": Index. Cursors are those of Index
 	Load  func(ctx context.Context, ids []string) ([]Sized[T], error)
 	ID    func(*T) string
 	Want  func(*T) bool
@@ -129,7 +131,7 @@ func Scan[T any](ctx context.Context, d *DB, l Listing[T], p Page) ([]*T, string
 	if limit <= 0 {
 		limit = PageDefault
 	}
-	from := "+inf"
+	index, from := cmp.Or(l.From, l.Index), "+inf"
 	if p.Oldest {
 		from = "-inf"
 	}
@@ -155,9 +157,9 @@ func Scan[T any](ctx context.Context, d *DB, l Listing[T], p Page) ([]*T, string
 		var entries []redis.Z
 		var err error
 		if p.Oldest {
-			entries, err = d.Redis.ZRangeByScoreWithScores(ctx, l.Index, &redis.ZRangeBy{Min: from, Max: "+inf", Count: int64(stretch)}).Result()
+			entries, err = d.Redis.ZRangeByScoreWithScores(ctx, index, &redis.ZRangeBy{Min: from, Max: "+inf", Count: int64(stretch)}).Result()
 		} else {
-			entries, err = d.Redis.ZRevRangeByScoreWithScores(ctx, l.Index, &redis.ZRangeBy{Min: "-inf", Max: from, Count: int64(stretch)}).Result()
+			entries, err = d.Redis.ZRevRangeByScoreWithScores(ctx, index, &redis.ZRangeBy{Min: "-inf", Max: from, Count: int64(stretch)}).Result()
 		}
 		if err != nil {
 			return nil, "", Wrap("read index", err)

@@ -57,8 +57,12 @@ func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p db.Page)
 		Want: func(j *listedJob) bool { return f.picks(j.job) }, Passed: func(j *listedJob) bool { return f.Created.Passed(j.job.CreatedAt) },
 		Complete: func(ctx context.Context, j *listedJob) (int, error) { return s.readDocuments(ctx, j.job, j.documents) },
 	}
+	unfinished := s.Index(tenant, db.IndexOpenJobs)
 	if f.SandboxID != "" {
-		l.Index = s.Key(tenant, db.KeyJobsOf, f.SandboxID)
+		l.Index, unfinished = s.Key(tenant, db.KeyJobsOf, f.SandboxID), s.Key(tenant, db.KeyUnfinished, f.SandboxID)
+	}
+	if len(f.States) > 0 && !slices.ContainsFunc(f.States, farm.JobState.Final) {
+		l.From = unfinished
 	}
 	if len(f.States) > 0 || len(f.Kinds) > 0 || f.Outcome != "" || f.Created != (db.TimeRange{}) {
 		l.Prune = func(ctx context.Context, ids []string) ([]string, bool, error) {
@@ -92,12 +96,13 @@ func decodeListed(ctx context.Context, fields map[string]string) (*listedJob, er
 	return &listedJob{job: job, documents: map[string]string{"shown": fields["shown"], "result": fields["result"]}}, err
 }
 
-// pruneJobs looks at a few fields, so that the results of jobs that are not wanted are not read.
+// pruneJobs looks at a few fields, so that the results of jobs that are not wanted are not read. It drops hidden jobs, which indexes of unfinished ones
+// have, too.
 func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f JobFilter) (kept []string, end bool, err error) {
 	pipe := s.Redis.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
-		cmds[i] = pipe.HMGet(ctx, s.Key(tenant, db.KeyJob, id), "state", "kind", "created", "outcome")
+		cmds[i] = pipe.HMGet(ctx, s.Key(tenant, db.KeyJob, id), "state", "kind", "created", "outcome", "hidden")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, false, db.Wrap("filter jobs", err)
@@ -109,7 +114,7 @@ func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f Jo
 			Outcome: farm.JobOutcome(fields.Text(3)),
 		}
 		end = end || f.Created.Passed(job.CreatedAt)
-		if job.State != "" && f.picks(job) {
+		if job.State != "" && fields.Text(4) != "1" && f.picks(job) {
 			kept = append(kept, ids[i])
 		}
 	}

@@ -84,6 +84,26 @@ func (s *Store) OpenIDsOnNode(ctx context.Context, tenant, node string) ([]farm.
 	return db.Refs(tenant, ids[0]), nil
 }
 
+// NodesOf is the node of each of a tenant's sandboxes that are on one and not final, by their ids. It reads no records.
+func (s *Store) NodesOf(ctx context.Context, tenant string) (map[string]string, error) {
+	nodes, err := s.Redis.SMembers(ctx, s.Index(tenant, db.IndexNodes)).Result()
+	if err != nil {
+		return nil, db.Wrap("list nodes of a tenant", err)
+	}
+	nodes = slices.DeleteFunc(nodes, func(node string) bool { return node == "" }) // those that are closing without one
+	ids, err := s.indexed(ctx, nodes, func(node string) string { return s.Key(tenant, db.KeyOnNode, node) })
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i, node := range nodes {
+		for _, id := range ids[i] {
+			out[id] = node
+		}
+	}
+	return out, nil
+}
+
 // NodesInUse lists the nodes that have open sandboxes and by which tenants, "" among them if sandboxes without a node are closing. It also
 // corrects the tenants of each node, see OpenOnNode.
 func (s *Store) NodesInUse(ctx context.Context) (map[string][]string, error) {
@@ -136,16 +156,16 @@ func (s *Store) correctTenants(ctx context.Context, nodes map[string][]string) e
 	return nil
 }
 
-// indexed reads a set of each of some tenants.
-func (s *Store) indexed(ctx context.Context, tenants []string, keyOf func(tenant string) string) ([][]string, error) {
-	out := make([][]string, len(tenants))
-	if len(tenants) == 0 {
+// indexed reads a set of each of some tenants, or nodes.
+func (s *Store) indexed(ctx context.Context, names []string, keyOf func(name string) string) ([][]string, error) {
+	out := make([][]string, len(names))
+	if len(names) == 0 {
 		return out, nil
 	}
 	pipe := s.Redis.Pipeline()
-	cmds := make([]*redis.StringSliceCmd, len(tenants))
-	for i, tenant := range tenants {
-		cmds[i] = pipe.SMembers(ctx, keyOf(tenant))
+	cmds := make([]*redis.StringSliceCmd, len(names))
+	for i, name := range names {
+		cmds[i] = pipe.SMembers(ctx, keyOf(name))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, db.Wrap("read index of nodes", err)

@@ -71,8 +71,14 @@ func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter, p
 		ID:   func(box *farm.Sandbox) string { return box.ID },
 		Want: f.picks, Whole: len(f.Labels) > 0, Passed: func(box *farm.Sandbox) bool { return f.Created.Passed(box.CreatedAt) },
 	}
+	if len(f.States) > 0 && !slices.ContainsFunc(f.States, leavesOpen) {
+		l.From = s.Index(tenant, db.IndexOpenSandboxes)
+	}
 	return db.Scan(ctx, s.DB, l, p)
 }
+
+// leavesOpen reports whether the index of open sandboxes may lack one in this state: that of a run is taken out when it begins to close.
+func leavesOpen(state farm.SandboxState) bool { return state.Final() || state == farm.SandboxClosing }
 
 // OpenSandboxes lists the tenant's sandboxes that are not final, oldest first.
 func (s *Store) OpenSandboxes(ctx context.Context, tenant string) ([]*farm.Sandbox, error) {

@@ -207,6 +207,106 @@ func ids[T any](items []*T, id func(*T) string) []string {
 	return out
 }
 
+// listsOfOpenOnesAreTheSame lists jobs and sandboxes by states that are not final, for which less is read: the items, their order and the cursors are those of
+// the whole list.
+func listsOfOpenOnesAreTheSame(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	for _, state := range []farm.SandboxState{farm.SandboxQueued, farm.SandboxStarting, farm.SandboxHibernated, farm.SandboxClosing, farm.SandboxClosed, farm.SandboxReady} {
+		b.box(t, state)
+	}
+	run := Create() // it has ended, and its sandbox closes
+	run.Job.Kind, run.Sandbox.OneShot = farm.KindRun, true
+	b.accept(t, run)
+	b.claim(t, run.Job.Ref(), "w")
+	for _, state := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady, farm.SandboxClosing} {
+		b.move(t, store.Move{Ref: run.Sandbox.Ref(), To: state, Node: "n1"})
+	}
+	_, err := b.Finish(t.Context(), store.Finish{Ref: run.Job.Ref(), Attempt: 1, State: farm.JobCompleted})
+	testbed.Must(t, err)
+	for i := range 12 {
+		ref := b.accept(t, Execute(box.ID)).Job.Ref()
+		switch {
+		case i == 0:
+			b.claim(t, ref, "w")
+		case i%3 == 0:
+			_, _, err := b.Cancel(t.Context(), ref, nil)
+			testbed.Must(t, err)
+		}
+		b.accept(t, Read(box.ID)) // hidden
+	}
+	b.box(t, farm.SandboxQueued)
+
+	for _, sandbox := range []string{"", box.ID} {
+		jobs := func(states ...farm.JobState) func(store.Page) ([]string, string) {
+			return func(p store.Page) ([]string, string) {
+				found, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: sandbox, States: states}, p)
+				testbed.Must(t, err)
+				return ids(found, func(j *farm.Job) string { return j.ID }), next
+			}
+		}
+		for _, states := range [][]farm.JobState{{farm.JobQueued}, {farm.JobRunning}, {farm.JobQueued, farm.JobRunning}, {farm.JobQueued, farm.JobCanceled}, farm.JobStates()} {
+			sameList(t, fmt.Sprintf("jobs of %q that are %v", sandbox, states), store.Page{}, jobs(), jobs(states...), func(id string) bool {
+				return slices.Contains(states, b.job(t, farm.Ref{Tenant: Tenant, ID: id}).State)
+			})
+		}
+	}
+	boxes := func(states ...farm.SandboxState) func(store.Page) ([]string, string) {
+		return func(p store.Page) ([]string, string) {
+			found, next, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{States: states}, p)
+			testbed.Must(t, err)
+			return ids(found, func(box *farm.Sandbox) string { return box.ID }), next
+		}
+	}
+	for _, states := range [][]farm.SandboxState{
+		{farm.SandboxQueued},
+		{farm.SandboxReady, farm.SandboxHibernated},
+		{farm.SandboxQueued, farm.SandboxStarting, farm.SandboxReady, farm.SandboxBusy, farm.SandboxHibernated},
+		{farm.SandboxClosing},
+		{farm.SandboxReady, farm.SandboxClosing},
+		{farm.SandboxReady, farm.SandboxClosed},
+		farm.SandboxStates(),
+	} {
+		for _, oldest := range []bool{false, true} {
+			sameList(t, fmt.Sprintf("sandboxes that are %v, oldest first %t", states, oldest), store.Page{Oldest: oldest}, boxes(), boxes(states...), func(id string) bool {
+				return slices.Contains(states, b.sandbox(t, farm.Ref{Tenant: Tenant, ID: id}).State)
+			})
+		}
+	}
+}
+
+// sameList pages through a list that is filtered, from its beginning and from each cursor of the whole list, and compares it with what is wanted of that.
+func sameList(t *testing.T, what string, page store.Page, whole, filtered func(store.Page) ([]string, string), wanted func(id string) bool) {
+	t.Helper()
+	rest := func(list func(store.Page) ([]string, string), limit int, from string) []string {
+		t.Helper()
+		p := page
+		all := []string{}
+		p.Limit, p.Cursor = limit, from
+		for {
+			found, next := list(p)
+			if all = append(all, found...); next == "" {
+				return all
+			}
+			p.Cursor = next
+		}
+	}
+	p := page
+	p.Limit = 3
+	some := 0
+	for {
+		want := slices.DeleteFunc(rest(whole, 200, p.Cursor), func(id string) bool { return !wanted(id) })
+		testbed.Diff(t, fmt.Sprintf("%s, from %q", what, p.Cursor), want, rest(filtered, 2, p.Cursor))
+		some += len(want)
+		_, next := whole(p)
+		if next == "" {
+			break
+		}
+		p.Cursor = next
+	}
+	testbed.Check(t, some > 0, "%s: there are none", what)
+}
+
 // pagesAreBounded filters a long list down to nothing: each page looks at a bounded number of records, and a time range ends the list as
 // soon as it is passed.
 func pagesAreBounded(t *testing.T, factory Factory) {
@@ -254,6 +354,8 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 		}
 	}
 	testbed.Check(t, pages == 2, "%d jobs took %d pages (%d commands), want 2", jobs, pages, seen)
+	n, next = list(store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobRunning}}) // no index of unfinished jobs has any of them
+	testbed.Check(t, n == 1 && next == "", "a list of unfinished jobs took %d commands, next %q; want one and no cursor", n, next)
 }
 
 // labelsAreBounded filters sandboxes by a label that none has: each record is read as a whole, so a page looks at fewer.
@@ -285,4 +387,8 @@ func labelsAreBounded(t *testing.T, factory Factory) {
 		next = after
 	}
 	testbed.Diff(t, fmt.Sprintf("%d sandboxes took: pages", boxes), 3, pages)
+	before := sent.Load()
+	found, next, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{States: []farm.SandboxState{farm.SandboxReady}}, store.Page{}) // the index of open ones has none of them
+	n := sent.Load() - before
+	testbed.Check(t, err == nil && len(found) == 0 && next == "" && n == 1, "a list of open sandboxes took %d commands: %d, next %q, %v; want one command", n, len(found), next, err)
 }

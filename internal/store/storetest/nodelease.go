@@ -109,9 +109,20 @@ func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
 	slices.SortFunc(got, byID)
 	slices.SortFunc(want, byID)
 	testbed.Check(t, slices.Equal(got, want), "%s: on node %q are %v, want %v", what, node, got, want)
+	nodes, err := b.NodesOf(t.Context(), Tenant)
+	testbed.Require(t, err == nil, "NodesOf = %v", err)
+	var of []farm.Ref
+	for id, its := range nodes {
+		if its == node {
+			of = append(of, farm.Ref{Tenant: Tenant, ID: id})
+		}
+	}
+	slices.SortFunc(of, byID)
 	if node == "" {
+		testbed.Check(t, len(of) == 0, "%s: the node of %v is none", what, of)
 		return
 	}
+	testbed.Check(t, slices.Equal(of, want), "%s: node %q is that of %v, want %v", what, node, of, want)
 	boxes, err := b.OpenOnNode(t.Context(), node)
 	testbed.Require(t, err == nil, "OpenOnNode(%q) = %v", node, err)
 	read := make([]farm.Ref, 0, len(boxes))

@@ -70,6 +70,7 @@ func Run(t *testing.T, factory Factory) {
 		"JobsPageWhileInserting":          jobsPageWhileInserting,
 		"JobsFilter":                      jobsFilter,
 		"ListsByTime":                     listsByTime,
+		"ListsOfOpenOnesAreTheSame":       listsOfOpenOnesAreTheSame,
 		"PagesAreBounded":                 pagesAreBounded,
 		"LabelsAreBounded":                labelsAreBounded,
 		"SandboxesFilter":                 sandboxesFilter,
