@@ -199,9 +199,13 @@ type waitingOfTenant struct {
 	sandboxOfJobs []*redis.StringCmd
 }
 
+// waitingDocuments is how many records of waiting sandboxes that are documents are read at once: each is a read of the object store.
+const waitingDocuments = 16
+
 // WaitingCreates reads the sandboxes that have waited in a queue since before a moment: those with a task there, and those that their tenants' queue
 // share has parked. Jobs that a tenant's max_running holds back are left out, since no worker could begin them. It asks for some counts of
-// each tenant that has jobs in the queue, and reads at most the records of most sandboxes, of all tenants alike.
+// each tenant that has jobs in the queue, and reads at most the records of most sandboxes, of all tenants alike, and of records that are documents the
+// first 16.
 func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Time, limit int) (WaitingCreates, error) {
 	tenants, err := s.waiting.tenants(ctx, s, queue)
 	if err != nil || len(tenants) == 0 {
@@ -241,6 +245,15 @@ func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Ti
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return WaitingCreates{}, db.Wrap("read waiting creates", err)
 	}
+	documents := 0
+	read := func(ctx context.Context, fields map[string]string) (*farm.Sandbox, error) {
+		if db.IsReference(fields["doc"]) {
+			if documents++; documents > waitingDocuments {
+				return nil, nil // dropped below, and no error
+			}
+		}
+		return sandboxes.Read(ctx, s.DB, fields)
+	}
 	for _, w := range found {
 		ids := make([]string, 0, len(w.ids))
 		for _, cmd := range w.sandboxOfJobs {
@@ -248,13 +261,11 @@ func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Ti
 				ids = append(ids, cmd.Val())
 			}
 		}
-		boxes, err := db.Fetch(ctx, s.DB, w.tenant, db.KeySandbox, ids, func(ctx context.Context, fields map[string]string) (*farm.Sandbox, error) {
-			return sandboxes.Read(ctx, s.DB, fields)
-		})
+		boxes, err := db.Fetch(ctx, s.DB, w.tenant, db.KeySandbox, ids, read)
 		if err != nil {
 			return WaitingCreates{}, err
 		}
-		out.Sandboxes = append(out.Sandboxes, boxes...)
+		out.Sandboxes = append(out.Sandboxes, slices.DeleteFunc(boxes, func(box *farm.Sandbox) bool { return box == nil })...)
 	}
 	if len(out.Sandboxes) > 0 {
 		out.More = max(all-len(out.Sandboxes), 0)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -342,6 +343,30 @@ func waitingCreatesAreRead(t *testing.T, factory Factory) {
 		testbed.Must(t, err)
 	}
 	read("after the cancels", old, 100, 0)
+}
+
+// waitingDocumentsAreFew: of waiting creates whose records are documents few are read, and the others are counted.
+func waitingDocumentsAreFew(t *testing.T, factory Factory) {
+	const most = 16
+	b := setup(t, factory)
+	b.accept(t, of("other", Create()))
+	for n := 1; n <= most+1; n++ {
+		wide := Create()
+		wide.Sandbox.Spec.AllowHosts = strings.SplitAfter(strings.Repeat("a.example.com,", 5000), ",")
+		wide.Request = &farm.Request{}
+		b.accept(t, wide)
+		b.accept(t, Create())
+		if n < most-1 {
+			continue
+		}
+		_, before := b.documents.Calls()
+		got, err := b.WaitingCreates(t.Context(), farm.QueueCPU, b.clock.forward(time.Second), 1000)
+		testbed.Must(t, err)
+		_, gets := b.documents.Calls()
+		want, all := min(n, most), 2*n+1
+		testbed.Check(t, gets-before == want && len(got.Sandboxes) == n+1+want && got.More == all-len(got.Sandboxes),
+			"of %d creates, %d of them documents, %d documents were read; %d sandboxes and %d more", all, n, gets-before, len(got.Sandboxes), got.More)
+	}
 }
 
 // openSandboxesAreCounted counts what is on nodes, of all tenants.

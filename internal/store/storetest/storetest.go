@@ -171,6 +171,7 @@ func Run(t *testing.T, factory Factory) {
 		"FinishedJobsLeaveNoOpenTrace":    finishedJobsLeaveNoOpenTrace,
 		"ParkedJobsAreCounted":            parkedJobsAreCounted,
 		"WaitingCreatesAreRead":           waitingCreatesAreRead,
+		"WaitingDocumentsAreFew":          waitingDocumentsAreFew,
 		"OpenSandboxesAreCounted":         openSandboxesAreCounted,
 		"ParkedJobsCountFromTheHead":      parkedJobsCountFromTheHead,
 		"QuotasBoundSandboxes":            quotasBoundSandboxes,
