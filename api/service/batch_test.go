@@ -324,6 +324,38 @@ func inMemory[T any](part *T) func() bool {
 	return func() bool { return w.Value() != nil }
 }
 
+// emptyQueues have no backlog.
+type emptyQueues struct{ service.Queues }
+
+func (emptyQueues) Depths(context.Context) ([]farm.QueueDepth, error) { return nil, nil }
+
+// What a tenant has in its queues is counted page by page: no record is held.
+func TestQueuesOfATenantHoldNoRecords(t *testing.T) {
+	t.Parallel()
+	const jobs = 250 // more than a page
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	st := store.New(rdb, storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
+	a := storetest.Create()
+	_, err := st.Accept(t.Context(), a)
+	testbed.Must(t, err)
+	for range jobs {
+		job := storetest.Execute(a.Sandbox.ID)
+		job.Job.Redacted = &farm.Request{Execute: &farm.ExecuteRequest{Code: strings.Repeat("x", 1000)}}
+		_, err := st.Accept(t.Context(), job)
+		testbed.Must(t, err)
+	}
+	s := service.New(service.Deps{Store: st, Queues: emptyQueues{}}, service.Options{})
+	ctx, hold := budget.New(0).With(t.Context(), storetest.Tenant, 0)
+	defer hold.Release()
+	list, err := s.OwnQueues(ctx, storetest.Tenant)
+	testbed.Must(t, err)
+	if i := slices.IndexFunc(list.Items, func(q wire.Queue) bool { return q.Name == farm.QueueCPU }); list.Items[i].Depth != jobs+1 {
+		t.Errorf("of the jobs of a tenant %d wait, want %d", list.Items[i].Depth, jobs+1)
+	}
+	testbed.Diff(t, "bytes that are held", int64(0), hold.Bytes())
+}
+
 // leaving is a Submitter whose caller leaves once the job is accepted.
 type leaving struct {
 	*store.Store

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -249,11 +250,6 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	if err != nil {
 		return list, err
 	}
-	filter := store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobRunning}}
-	jobs, err := upTo(maxOwn, func(p store.Page) ([]*farm.Job, string, error) { return s.Store.Jobs(ctx, tenant, filter, p) })
-	if err != nil {
-		return list, err
-	}
 	callbacks, err := s.Store.Callbacks(ctx, tenant, maxOwn)
 	if err != nil {
 		return list, err
@@ -262,22 +258,32 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	for _, node := range nodes {
 		own[farm.NodeQueue(node)] = wire.Queue{}
 	}
-	for _, job := range jobs {
-		queue := job.Queue
-		if queue == "" {
-			queue = farm.QueueCPU
-			if node := nodes[job.SandboxID]; node != "" {
-				queue = farm.NodeQueue(node)
+	filter := store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobRunning}}
+	page, looked, before := store.Page{Limit: 200}, 0, budget.Held(ctx)
+	for more := true; more; more = page.Cursor != "" && looked < maxOwn {
+		jobs, next, err := s.Store.Jobs(ctx, tenant, filter, page)
+		if err != nil {
+			return list, err
+		}
+		for _, job := range jobs {
+			queue := job.Queue
+			if queue == "" {
+				queue = farm.QueueCPU
+				if node := nodes[job.SandboxID]; node != "" {
+					queue = farm.NodeQueue(node)
+				}
 			}
+			q := own[queue]
+			if job.State == farm.JobQueued {
+				q.Depth++
+				q.OldestSeconds = max(q.OldestSeconds, s.Now().Sub(job.CreatedAt).Seconds())
+			} else {
+				q.Running++
+			}
+			own[queue] = q
 		}
-		q := own[queue]
-		if job.State == farm.JobQueued {
-			q.Depth++
-			q.OldestSeconds = max(q.OldestSeconds, s.Now().Sub(job.CreatedAt).Seconds())
-		} else {
-			q.Running++
-		}
-		own[queue] = q
+		looked, page.Cursor = looked+len(jobs), next
+		budget.Keep(ctx, before) // they are counted
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(q wire.Queue) bool {
 		_, has := own[q.Name]
@@ -288,21 +294,6 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 		*q = wire.Queue{Name: q.Name, Depth: has.Depth, Running: has.Running, OldestSeconds: has.OldestSeconds}
 	}
 	return list, nil
-}
-
-// upTo reads pages until there are enough items, or the end.
-func upTo[T any](limit int, read func(store.Page) ([]T, string, error)) ([]T, error) {
-	var all []T
-	for page := (store.Page{Limit: 200}); ; {
-		items, next, err := read(page)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, items...); next == "" || len(all) >= limit {
-			return all, nil
-		}
-		page.Cursor = next
-	}
 }
 
 // Activity lists every minute of the last hour, the oldest first, with what became of the jobs that ended in it. The last one is not over.

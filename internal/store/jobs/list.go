@@ -129,6 +129,7 @@ func (s *Store) QueuedCells(ctx context.Context, sandbox farm.Ref, session strin
 	filter := JobFilter{SandboxID: sandbox.ID, States: []farm.JobState{farm.JobQueued}, Kinds: []farm.JobKind{farm.KindExecute}}
 	page := db.Page{Limit: cellPage}
 	var out []farm.Ref
+	before := budget.Held(ctx)
 	for {
 		jobs, next, err := s.Jobs(ctx, sandbox.Tenant, filter, page)
 		if err != nil {
@@ -139,6 +140,7 @@ func (s *Store) QueuedCells(ctx context.Context, sandbox farm.Ref, session strin
 				out = append(out, job.Ref())
 			}
 		}
+		budget.Keep(ctx, before)
 		if next == "" {
 			return out, nil
 		}

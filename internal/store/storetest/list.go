@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -305,6 +307,40 @@ func sameList(t *testing.T, what string, page store.Page, whole, filtered func(s
 		p.Cursor = next
 	}
 	testbed.Check(t, some > 0, "%s: there are none", what)
+}
+
+// queuedCells lists the cells that wait, the newest first. Of their records none is held.
+func queuedCells(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box, other := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxReady)
+	want := map[string][]farm.Ref{}
+	for i := range 120 { // more than a page
+		a := Execute(box.ID)
+		a.Job.Redacted = &farm.Request{Execute: &farm.ExecuteRequest{Code: strings.Repeat("x", 2000)}}
+		session := []string{"one", "two", ""}[i%3]
+		if session != "" {
+			a.Job.Redacted.Execute.Cell = &farm.Cell{Session: session}
+		}
+		ref := b.accept(t, a).Job.Ref()
+		if i == 0 {
+			b.claim(t, ref, "w") // it waits no more
+		} else if session != "" {
+			want[session], want[""] = append(want[session], ref), append(want[""], ref)
+		}
+	}
+	elsewhere := Execute(other.ID)
+	elsewhere.Job.Redacted = &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{Session: "one"}}}
+	b.accept(t, elsewhere)
+	ctx, hold := budget.New(0).With(t.Context(), Tenant, 0)
+	defer hold.Release()
+	testbed.Must(t, budget.Charge(ctx, 1000))
+	for session, want := range want {
+		got, err := b.QueuedCells(ctx, box, session)
+		testbed.Must(t, err)
+		slices.Reverse(want)
+		testbed.Diff(t, fmt.Sprintf("cells of session %q", session), want, got)
+		testbed.Check(t, hold.Bytes() == 1000, "%d bytes are held afterwards, want 1000", hold.Bytes())
+	}
 }
 
 // pagesAreBounded filters a long list down to nothing: each page looks at a bounded number of records, and a time range ends the list as

@@ -71,6 +71,7 @@ func Run(t *testing.T, factory Factory) {
 		"JobsFilter":                      jobsFilter,
 		"ListsByTime":                     listsByTime,
 		"ListsOfOpenOnesAreTheSame":       listsOfOpenOnesAreTheSame,
+		"QueuedCells":                     queuedCells,
 		"PagesAreBounded":                 pagesAreBounded,
 		"LabelsAreBounded":                labelsAreBounded,
 		"SandboxesFilter":                 sandboxesFilter,
