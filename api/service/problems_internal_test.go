@@ -138,3 +138,30 @@ func TestATarOfEmptyPiecesEnds(t *testing.T) {
 		t.Errorf("asked %d times: %v", agent.asked, err)
 	}
 }
+
+// Input that a process does not read is offered again without end where the agent does not wait for it.
+func TestInputThatIsNotReadIsSentOncePerPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		agent := &hasty{answer: `{"written":7}`}
+		a := &Attachment{ProcessOutput: &ProcessOutput{}, writing: relay.Agent{Live: client.NewLive(agent)}}
+		const pauses = 10
+		for end := time.Now().Add(pauses * outputPause); time.Now().Before(end); {
+			if at, err := a.Write(t.Context(), 7, []byte("x"), false); err != nil || at != 7 {
+				t.Fatalf("%d, %v", at, err)
+			}
+		}
+		if len(agent.asked) != pauses {
+			t.Errorf("it was sent %d times in %d pauses", len(agent.asked), pauses)
+		}
+		agent.answer = `{"written":8}`
+		began := time.Now()
+		if at, err := a.Write(t.Context(), 7, []byte("x"), false); err != nil || at != 8 || !time.Now().Equal(began) {
+			t.Errorf("input that is read: %d, %v, after %s", at, err, time.Since(began))
+		}
+		agent.answer = `{"written":6}`
+		if at, err := a.Write(t.Context(), 7, []byte("x"), false); farm.CodeOf(err) != farm.CodeInternal {
+			t.Errorf("an answer behind the beginning: %d, %v", at, err)
+		}
+	})
+}

@@ -290,13 +290,16 @@ func (s *Service) Attach(ctx context.Context, tenant, sandboxID, id string, at A
 func (a *Attachment) Start() int64 { return a.start }
 
 // Write writes p, whose first byte has the position from, to the input of the process, and ends the input then if end says so. It returns the
-// position behind what the process has: less than all if it did not read for a while. If the worker ends, it continues through another one, and
-// nothing is written twice.
+// position behind what the process has: less than all if it did not read for a while; after an answer that it has read nothing it pauses. If the worker
+// ends, it continues through another one, and nothing is written twice.
 func (a *Attachment) Write(ctx context.Context, from int64, p []byte, end bool) (position int64, err error) {
 	err = a.reach(ctx, func(agent relay.Agent) (err error) {
 		position, err = agent.WriteProcessFrom(ctx, a.id, a.writer, from, p, end)
 		return err
 	})
+	if err == nil && position == from { // the agent, which waits for the process, is in the sandbox
+		err = pause(ctx)
+	}
 	return position, err
 }
 
