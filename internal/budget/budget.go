@@ -54,12 +54,24 @@ const SmallBytes = 64 << 10
 type Budget struct {
 	small, large *pool
 	cores        *Places
+	part         string // see Apart
 }
 
 // New makes a budget of a number of bytes, at least 16 MiB.
 func New(size int64) *Budget {
 	size = max(size, smallest)
 	return &Budget{small: newPool(size / smallPart), large: newPool(size - size/smallPart), cores: NewPlaces(runtime.GOMAXPROCS(0))}
+}
+
+// Apart is the same Budget for a part of the process whose work callers of another part wait for: a tenant has a share of its own there. In one share,
+// the work would wait for what its own caller holds until it has ended.
+func (b *Budget) Apart(part string) *Budget {
+	if b == nil {
+		return nil
+	}
+	apart := *b
+	apart.part = part + "/"
+	return &apart
 }
 
 // Acquire waits until a tenant may hold n bytes. n above the tenant's share counts as the share: such a request waits until its tenant
@@ -90,7 +102,12 @@ func (b *Budget) Lasting(tenant string) *Hold {
 	return h
 }
 
-func (b *Budget) hold(tenant string) *Hold { return &Hold{budget: b, tenant: tenant} }
+func (b *Budget) hold(tenant string) *Hold {
+	if b != nil {
+		tenant = b.part + tenant
+	}
+	return &Hold{budget: b, tenant: tenant}
+}
 
 // pool is the one that serves a request for n bytes.
 func (b *Budget) pool(n int64) *pool {

@@ -446,6 +446,28 @@ func TestWhatIsPinnedStays(t *testing.T) {
 	testbed.Must(t, budget.Pin(t.Context(), 1<<50))
 }
 
+// A part of the process has shares of its own, of the same bytes.
+func TestAPartHasSharesOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	first, ok := b.TryAcquire("a", share)
+	testbed.Require(t, ok, "there is no room for a share")
+	defer first.Release()
+	_, ok = b.TryAcquire("a", mib)
+	testbed.Check(t, !ok, "a tenant has more than its share")
+	work, ok := b.Apart("worker").TryAcquire("a", mib)
+	testbed.Require(t, ok, "the work that the tenant waits for has no room")
+	testbed.Check(t, b.Stats().Used == share+mib, "%d bytes are used", b.Stats().Used)
+	ctx, request := b.Apart("worker").With(t.Context(), "b", 0)
+	for _, hold := range []*budget.Hold{request, budget.Lasting(ctx)} {
+		testbed.Check(t, hold.Grow(mib), "a part has no room for another tenant")
+		hold.Release()
+	}
+	if work.Release(); b.Stats().Used != share {
+		t.Errorf("%d bytes are used", b.Stats().Used)
+	}
+}
+
 func TestNilBudgetGrantsEverything(t *testing.T) {
 	t.Parallel()
 	var b *budget.Budget

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,14 @@ type Hold struct {
 	mu           sync.Mutex
 	small, large int64 // bytes of each pool
 	pinned       int64 // what the function Keep leaves
+}
+
+// of is the tenant, whichever part of the process the Budget is for.
+func (h *Hold) of() string {
+	if h.budget == nil {
+		return h.tenant
+	}
+	return strings.TrimPrefix(h.tenant, h.budget.part)
 }
 
 // Bytes is how many bytes are held.
@@ -163,7 +172,7 @@ func Renew(ctx context.Context) (context.Context, *Hold) {
 	if h == nil || h.budget == nil {
 		return ctx, nil
 	}
-	return h.budget.With(ctx, h.tenant, h.timeout)
+	return h.budget.With(ctx, h.of(), h.timeout)
 }
 
 // Lasting makes an empty Hold for the tenant of the request's (nil if it has none), see Budget.Lasting. The caller releases it.
@@ -172,7 +181,7 @@ func Lasting(ctx context.Context) *Hold {
 	if h == nil {
 		return nil
 	}
-	return h.budget.Lasting(h.tenant)
+	return h.budget.Lasting(h.of())
 }
 
 func of(ctx context.Context) *Hold {

@@ -175,8 +175,8 @@ func (l Live) WriteProcessFrom(ctx context.Context, id, writer string, from int6
 		query.Set("close", "1")
 	}
 	written, err := l.written(ctx, http.MethodPut, processPath(id)+"/writers/"+url.PathEscape(writer), query, bytes.NewReader(p))
-	if last := from + int64(len(p)); err == nil && (written < 0 || written > last+1) {
-		err = farm.Errorf(farm.CodeInternal, "the agent wrote up to %d, and %d was the end", written, last)
+	if last := from + int64(len(p)); err == nil && (written < from || written > last+1) {
+		err = farm.Errorf(farm.CodeInternal, "the agent wrote up to %d, where %d was the beginning and %d the end", written, from, last)
 	}
 	return written, err
 }
