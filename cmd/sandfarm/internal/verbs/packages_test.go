@@ -285,7 +285,7 @@ func TestCreateWithPackages(t *testing.T) {
 	f.Routes["GET /v1/sandboxes/sbx_9"] = f.gives(http.StatusOK, made.Sandbox)
 	got := f.sandfarm(t.Context(), "", "sandbox", "create", "--package", "nope", "-p", "six")
 	stderr := "note: six 1.17 installed\nsandfarm: install packages: nope failed: there is no such package\nsandfarm: \"sandfarm job events job_1\" shows what the installer printed.\n"
-	if got != (outputs{1, "sbx_9\n", stderr}) || f.asked()[0] != `POST /v1/sandboxes?wait=60 {"packages":["nope","six"]}` {
+	if got != (outputs{1, "sbx_9\n", stderr}) || f.asked()[0] != `POST /v1/sandboxes {"packages":["nope","six"]}` {
 		t.Errorf("%+v asked %q", got, f.asked())
 	}
 	if got := f.sandfarm(t.Context(), "", "sandbox", "create", "--package", "nope", "--json"); got.code != 1 || !strings.Contains(got.out, `"sbx_9"`) {

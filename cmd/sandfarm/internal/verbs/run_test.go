@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -328,6 +329,27 @@ func TestRunCancelsTheJobOnInterrupt(t *testing.T) {
 	}
 	got := f.sandfarm(ctx, "1", "run", "-", "--no-save")
 	if got.code != 130 || got.out != "begun\nlast words\n" || !strings.Contains(got.stderr, "canceling") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Ctrl-C left a sandbox that its maker did not know of.
+func TestCreateIsCanceledOnInterrupt(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	f.Script = func(send func(string, any), canceled <-chan struct{}) (string, *wire.Result) {
+		send("progress", wire.ProgressData{Message: "installing six"})
+		interrupt()
+		<-canceled
+		return "canceled", nil
+	}
+	f.Routes["POST /v1/sandboxes"] = func(w http.ResponseWriter, r *http.Request) {
+		f.start(httptest.NewRecorder(), r)
+		f.answer(w, http.StatusAccepted, wire.Created{Sandbox: wire.Sandbox{ID: "sbx_1"}, Job: wire.Job{ID: "job_1", State: "running"}})
+	}
+	got := f.sandfarm(ctx, "", "sandbox", "create")
+	if got.code != 130 || got.out != "" || !strings.Contains(got.stderr, "sandfarm: installing six\n") || !strings.Contains(got.stderr, "canceling the job") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// createWait is how long one request waits for a new sandbox; after that it is polled.
+// createWait is how long one request waits for the end of a job of a sandbox; after that it is polled.
 const createWait = 60 * time.Second
 
 func (a *app) sandbox() *cobra.Command {
@@ -39,7 +39,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 	c := a.verb(&cobra.Command{
 		Use: "create", SuggestFor: []string{"sandbox new"}, Short: "Create a sandbox and print its id",
 		Long: `Create a sandbox, wait until it is ready, and print its id on stdout. If a --package cannot be installed, the exit code is 1;
-the sandbox is there all the same.`,
+the sandbox is there all the same. Ctrl-C cancels the creation.`,
 		Example: `  sandfarm sandbox create
   sandfarm sandbox create --name demo --memory 4g --cpus 2 --ttl 2h --label team=blue
   sandfarm sandbox create --package scikit-learn --package 'pandas>=2'
@@ -79,16 +79,20 @@ the sandbox is there all the same.`,
 }
 
 func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateRequest, noWait bool) error {
-	var opts []client.CallOption
-	if !noWait {
-		opts = append(opts, client.WithWait(createWait))
+	submitting, release := context.WithTimeout(context.WithoutCancel(ctx), submitTimeout)
+	defer release()
+	if noWait {
+		submitting = ctx
 	}
-	made, err := c.CreateSandbox(ctx, request, opts...)
+	made, err := c.CreateSandbox(submitting, request)
 	if err != nil {
 		return err
 	}
 	if !noWait && !made.Job.Final() {
-		if made.Job, err = a.wait(ctx, c, made.Job.ID); err != nil {
+		f := a.follower(c, false)
+		f.toStderr, f.progress, f.mute = true, true, true
+		made.Job, err = f.do(ctx, func(context.Context) (wire.Job, error) { return made.Job, nil })
+		if err != nil {
 			return fmt.Errorf("wait for sandbox %s: %w", made.Sandbox.ID, err)
 		}
 	}

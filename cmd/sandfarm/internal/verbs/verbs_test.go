@@ -195,7 +195,7 @@ func TestWhatIsPrintedAndAsked(t *testing.T) {
 		"Create": {
 			args:   "sandbox create --ttl 1h --label a=b=c",
 			routes: map[string]any{"POST /v1/sandboxes": wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9", State: "queued"}, Job: wire.Job{ID: "job_1", State: "completed"}}},
-			want:   outputs{0, "sbx_9\n", ""}, asked: []string{`POST /v1/sandboxes?wait=60 {"ttl_seconds":3600,"labels":{"a":"b=c"}}`},
+			want:   outputs{0, "sbx_9\n", ""}, asked: []string{`POST /v1/sandboxes {"ttl_seconds":3600,"labels":{"a":"b=c"}}`},
 		},
 		"CreateFails": {
 			args:   "sandbox create",
