@@ -285,13 +285,13 @@ func (s *Service) place(ctx context.Context, j *farm.Job) (position int, estimat
 			waiting, err = s.waiting(ctx, j, wait, at.Position)
 		}
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		s.Logger.WarnContext(ctx, "what a job waits for is not known", slog.String("job_id", j.ID), slog.Any("error", err))
 	}
 	if at.Position == 0 {
 		return wait.Position, nil, waiting
 	}
-	if at.Estimate >= 0 {
+	if at.Estimate >= 0 && (waiting == nil || waiting.Code != string(scale.Draining)) { // the end of a drain is not known
 		seconds := math.Ceil(at.Estimate.Seconds())
 		estimate = &seconds
 	}

@@ -200,6 +200,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		return err
 	case cmd.Name() == "exec" && len(cmd.Flags().Args()) > 1: // behind the id and a word of the command
 		return fmt.Errorf("%w; put -- before the command: sandfarm exec %s -- %s …", err, cmd.Flags().Arg(0), cmd.Flags().Arg(1))
+	case cmd.Name() == "exec" && unknown.GetSpecifiedName() == "d":
+		return fmt.Errorf("%w; did you mean \"--background\"?", err)
 	case cmd.Name() == "run" && (unknown.GetSpecifiedName() == "c" || unknown.GetSpecifiedName() == "code"):
 		return fmt.Errorf("%w; %s", err, codeComesFrom)
 	case cmd.Name() == "rm" && cmd.Parent().Name() == "files" && slices.Contains([]string{"r", "R", "f", "recursive", "force"}, unknown.GetSpecifiedName()):

@@ -164,6 +164,7 @@ func TestFlagsThatAreMistakesSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"'l' in -la; put -- before the command: sandfarm exec sbx_1 -- ls …. See ":      {"exec", "sbx_1", "ls", "-la"},
+		`'d' in -d; did you mean "--background"? See `:                                  {"exec", "-d", "sbx_1", "ls"},
 		"flag: --colour; put -- before the command: sandfarm exec sbx_1 -- git …. See ": {"exec", "sbx_1", "git", "--colour"},
 		"flag: --foo. See ": {"exec", "--foo", "sbx_1", "ls"},
 		"'c' in -c; code comes from a file or from stdin: echo 'print(1)' | sandfarm run -": {"run", "-c", "print(1)"},
