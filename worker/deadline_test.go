@@ -64,20 +64,20 @@ func TestChangesOfASandboxTakeEffectOneAfterAnother(t *testing.T) {
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	got := deadlinesOf(t, w, box)
-	begun := w.changed.begin(box)
+	begun := w.newDeadlines.begin(box)
 	b.watchCancels(w)
 	for ttl := 7200; ttl < 7210; ttl++ {
 		_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 		testbed.Must(t, err)
 	}
 	again := func() bool {
-		w.changed.mu.Lock()
-		defer w.changed.mu.Unlock()
-		return w.changed.again[box]
+		w.newDeadlines.mu.Lock()
+		defer w.newDeadlines.mu.Unlock()
+		return w.newDeadlines.again[box]
 	}
 	testbed.Until(t, "a change waits", again)
 	testbed.Check(t, begun && len(got()) == 0, "%d deadlines were sent beside the change before", len(got()))
-	testbed.Check(t, w.changed.more(box) && !again(), "the changes that waited are not one")
+	testbed.Check(t, w.newDeadlines.more(box) && !again(), "the changes that waited are not one")
 }
 
 // The reconciler sends deadlines whose message was missed, each once.

@@ -182,13 +182,8 @@ func (w *Worker) watchCancels(c *store.Cancels) {
 				return
 			}
 			if farm.ValidID(farm.SandboxPrefix, ref.ID) {
-				if w.changed.begin(ref) {
-					w.background.Go(func() {
-						for again := true; again; again = w.changed.more(ref) {
-							w.sandboxChanged(ref)
-						}
-					})
-				}
+				w.apply(&w.newRules, ref, w.refreshRules)
+				w.apply(&w.newDeadlines, ref, w.sendDeadline)
 				continue
 			}
 			if ref != (farm.Ref{}) {
@@ -245,14 +240,30 @@ func (c *changes) more(sandbox farm.Ref) bool {
 	return false
 }
 
-// sandboxChanged sends a sandbox's new deadline to its agent and puts its new rules in force at once, if the sandbox is on this node.
-func (w *Worker) sandboxChanged(ref farm.Ref) {
-	s, err := w.store.Sandbox(w.base, ref)
-	if err != nil || s.Node != w.node.ID() || s.State != farm.SandboxReady && s.State != farm.SandboxBusy {
-		return // the reconciler sends the deadline, and rules are read again
+// apply has a change of a sandbox take effect in the background. It does not wait.
+func (w *Worker) apply(c *changes, sandbox farm.Ref, change func(farm.Ref)) {
+	if !c.begin(sandbox) {
+		return
 	}
-	if err := w.egress.Refresh(w.base, ref); err != nil && w.base.Err() == nil {
-		w.log.DebugContext(w.base, "new rules of a sandbox are not in force yet", "sandbox_id", s.ID, "error", err)
+	w.background.Go(func() {
+		for again := true; again; again = c.more(sandbox) {
+			change(sandbox)
+		}
+	})
+}
+
+// refreshRules puts a sandbox's new rules in force at once, if it is on this node. Otherwise rules are read again.
+func (w *Worker) refreshRules(sandbox farm.Ref) {
+	if err := w.egress.Refresh(w.base, sandbox); err != nil && w.base.Err() == nil {
+		w.log.DebugContext(w.base, "new rules of a sandbox are not in force yet", "sandbox_id", sandbox.ID, "error", err)
+	}
+}
+
+// sendDeadline sends a sandbox's new deadline to its agent, if it is on this node. Otherwise the reconciler does.
+func (w *Worker) sendDeadline(sandbox farm.Ref) {
+	s, err := w.store.Sandbox(w.base, sandbox)
+	if err != nil || s.Node != w.node.ID() || s.State != farm.SandboxReady && s.State != farm.SandboxBusy {
+		return
 	}
 	if err := w.node.SendDeadline(w.base, s); err != nil && w.base.Err() == nil {
 		w.log.DebugContext(w.base, "agent does not know its new deadline yet", "sandbox_id", s.ID, "error", err)

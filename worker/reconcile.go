@@ -112,7 +112,10 @@ func (r *reconciler) keeps(ctx context.Context, pool *poolView, c farm.Container
 func (r *reconciler) keepsSandbox(ctx context.Context, c farm.Container) (bool, error) {
 	s, err := r.record(ctx, c)
 	if errors.Is(err, store.ErrDocumentGone) {
-		return true, r.restoreDocument(ctx, c)
+		if err := r.restoreDocument(ctx, c); err != nil {
+			r.log.WarnContext(ctx, "the document of a sandbox is not restored; it is tried again", "sandbox_id", c.SandboxID, "error", err)
+		}
+		return true, nil
 	}
 	if err != nil {
 		return false, err

@@ -111,12 +111,13 @@ type Worker struct {
 
 	places     places
 	background sync.WaitGroup // loops, and clean-up that outlives its handler
-	changed    changes
-	stop       context.CancelCauseFunc
-	base       context.Context // the life of the loops, ended by Stop
-	stopOnce   sync.Once
-	started    time.Time
-	registered atomic.Bool
+
+	newRules, newDeadlines changes
+	stop                   context.CancelCauseFunc
+	base                   context.Context // the life of the loops, ended by Stop
+	stopOnce               sync.Once
+	started                time.Time
+	registered             atomic.Bool
 }
 
 // New makes a worker; nothing is started.

@@ -19,6 +19,8 @@ const (
 	// maxExecBytes is how long the results of an answer may be, in JSON, for another job to start: those of that one come on top. Each result, note and
 	// package counts outcomeBytes beside its texts.
 	maxExecBytes = 8 << 20
+	// scarceBytes is what is left of a stream where there is no memory for the answer.
+	scarceBytes  = 4 << 10
 	outcomeBytes = 256
 	// jobsWeight is how often results count while another job runs: what lasts (budget.Lasting) may have a quarter of the tenant's share, so their answer takes
 	// half of that (budget.BodyWeight).
@@ -85,6 +87,7 @@ func dockerExec(ctx context.Context, c *Call) (any, error) {
 			return job, err
 		})
 		if i > 0 && farm.CodeOf(err) == farm.CodeExhausted { // likewise
+			out.Success = false
 			out.Notes = append(out.Notes, "There is no result of the commands from "+farm.Shorten(group[0])+" on: "+farm.MessageOf(err))
 			break
 		}
@@ -99,7 +102,27 @@ func dockerExec(ctx context.Context, c *Call) (any, error) {
 			break
 		}
 	}
-	return out, results.answer(ctx)
+	if err := results.answer(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		out.shorten()
+	}
+	return out, nil
+}
+
+// shorten keeps the ends of long streams: there is no memory for more, and the commands have run.
+func (e *dockerExecuted) shorten() {
+	end := func(text string) string {
+		if len(text) <= scarceBytes {
+			return text
+		}
+		return "[…]\n" + strings.ToValidUTF8(strings.Clone(text[len(text)-scarceBytes:]), "")
+	}
+	for i := range e.Results {
+		e.Results[i].Stdout, e.Results[i].Stderr = end(e.Results[i].Stdout), end(e.Results[i].Stderr)
+	}
+	e.Notes = append(e.Notes, "The commands have run, but this server has no memory for their whole output now: only its ends are here.")
 }
 
 // execResults counts the results of a call's jobs, in JSON. While a job runs, those of the jobs before are held as what lasts: the worker of the job may

@@ -222,6 +222,33 @@ func TestTheResultsOfAnExecAreBounded(t *testing.T) {
 	}
 }
 
+// Where there is no memory for the answer in the end, the commands have run all the same: the ends of their output are there.
+func TestAnExecWithoutMemoryForItsAnswer(t *testing.T) {
+	t.Parallel()
+	b := setupDocker(t)
+	memory := budget.New(64 << 20)
+	ctx, hold := memory.With(t.Context(), "acme", time.Millisecond)
+	defer hold.Release()
+	b.farm.CommandFunc = func(ctx context.Context, r wire.CommandRequest) wire.Job {
+		budget.Keep(ctx, 0)
+		for n := 0; n < 40 && strings.Contains(r.Commands[0], "last"); n++ {
+			for size := int64(16 << 20); size >= 128<<10; size /= 2 {
+				if _, ok := memory.TryAcquire(fmt.Sprint("other", n), size); ok {
+					break
+				}
+			}
+		}
+		return completed(&wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{Stdout: strings.Repeat("y", 1<<20) + "end"}}}})
+	}
+	reply, err := b.set.Call(ctx, b.env, "sandbox_exec", map[string]any{"container_id": b.made["container_id"], "commands": []any{"python 0.py", "python last.py"}})
+	testbed.Must(t, err)
+	text, err := farm.Encode(reply.Value)
+	testbed.Must(t, err)
+	if len(text) > 32<<10 || strings.Count(string(text), `yend"`) != 2 || !strings.Contains(string(text), "only its ends are here") {
+		t.Errorf("%d bytes: %.200s", len(text), text)
+	}
+}
+
 // The results of the jobs before stay charged while the next one runs, whose submit gives back what the request was charged for. A worker in the same
 // process does not wait for them.
 func TestTheResultsOfAnExecStayCharged(t *testing.T) {
@@ -264,8 +291,10 @@ func TestTheResultsOfAnExecStayCharged(t *testing.T) {
 			var said struct {
 				Results []any
 				Notes   []string
+				Success bool
 			}
 			testbed.Must(t, json.Unmarshal(text, &said))
+			testbed.Check(t, said.Success == (c.lacks < 0), "a result is lost, and it is a success: %v", said.Success)
 			if !strings.Contains(fmt.Sprint(said.Notes), c.note) {
 				t.Errorf("notes: %s", said.Notes)
 			}

@@ -26,8 +26,8 @@ import (
 const (
 	// maxLinks is how many symbolic links are followed to learn what one leads to.
 	maxLinks = 40
-	// maxCalls is how many calls the sandbox gets for the entries of one answer, one for each step of a link and for each entry of a change. A thousand
-	// take it some 0.7 s of a core. Links beyond are not followed.
+	// maxCalls is how many calls the sandbox gets for the entries of one answer, one for each step of a link that leads out of a list, and for each entry
+	// of a change. A thousand take it some 0.7 s of a core.
 	maxCalls = 1000
 	// maxListed is how many entries a list has. The SDKs know no pages.
 	maxListed = 100_000
@@ -47,31 +47,49 @@ func (f files) Stat(ctx context.Context, r *connect.Request[envd.StatRequest]) (
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
-	entry, err := f.stat(ctx, placeOf(r.Msg.GetPath()), new(maxCalls))
+	entry, err := f.stat(ctx, placeOf(r.Msg.GetPath()), newLook())
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&envd.StatResponse{Entry: entry}), nil
 }
 
+// look finds what the entries of one answer need.
+type look struct {
+	known map[string]wire.FSEntry // by path; may be nil
+	calls int                     // that are left
+	over  bool                    // one more was needed
+}
+
+func newLook() *look { return &look{calls: maxCalls} }
+
 var errCalls = errors.New("too many calls for one answer")
 
-// stat describes what is at a place. calls is how many calls are left for the answer.
-func (f files) stat(ctx context.Context, at place, calls *int) (*envd.EntryInfo, error) {
-	if *calls <= 0 {
-		return nil, errCalls
+// at returns the file with a path. It does not follow a link.
+func (l *look) at(ctx context.Context, f files, path string) (wire.FSEntry, error) {
+	if e, ok := l.known[path]; ok {
+		return e, nil
 	}
-	*calls--
+	if l.calls == 0 {
+		l.over = true
+		return wire.FSEntry{}, errCalls
+	}
+	l.calls--
 	box := boxOf(ctx)
-	e, err := f.Service.StatFS(ctx, box.Tenant, box.ID, at.real)
+	return f.Service.StatFS(ctx, box.Tenant, box.ID, path)
+}
+
+// stat describes what is at a place.
+func (f files) stat(ctx context.Context, at place, l *look) (*envd.EntryInfo, error) {
+	e, err := l.at(ctx, f, at.real)
 	if err != nil {
 		return nil, err
 	}
-	return f.entry(ctx, at, e, calls), nil
+	return f.entry(ctx, at, e, l), nil
 }
 
 // entry describes a file. Of a link, type, mode and size are those of what it leads to.
-func (f files) entry(ctx context.Context, at place, e wire.FSEntry, calls *int) *envd.EntryInfo {
+func (f files) entry(ctx context.Context, at place, e wire.FSEntry, l *look) *envd.EntryInfo {
 	bits, _ := strconv.ParseUint(e.Mode, 8, 32) // the agent's form is checked
 	out := &envd.EntryInfo{
 		Name: path.Base(e.Path), Path: at.shown(e.Path), Size: sizeOf(e), Owner: nameOf(e.UID), Group: nameOf(e.GID), ModifiedTime: timestamppb.New(e.ModifiedAt),
@@ -80,7 +98,7 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry, calls *int) 
 	kind := e
 	if e.Type == "symlink" {
 		out.IsSymlink = true
-		target, found, err := f.follow(ctx, e, calls)
+		target, found, err := f.follow(ctx, e, l)
 		if err == nil {
 			kind, bits = found, modeOf(found)
 			out.Size = sizeOf(found)
@@ -143,8 +161,7 @@ func modeOf(e wire.FSEntry) uint64 {
 }
 
 // follow follows a link. The error is that of the last step; the path is how far it got.
-func (f files) follow(ctx context.Context, e wire.FSEntry, calls *int) (string, wire.FSEntry, error) {
-	box := boxOf(ctx)
+func (f files) follow(ctx context.Context, e wire.FSEntry, l *look) (string, wire.FSEntry, error) {
 	at := e.Path
 	for range maxLinks {
 		if e.Target == nil {
@@ -153,12 +170,8 @@ func (f files) follow(ctx context.Context, e wire.FSEntry, calls *int) (string, 
 		if at = path.Clean(*e.Target); !path.IsAbs(at) {
 			at = path.Join(path.Dir(e.Path), at)
 		}
-		if *calls <= 0 {
-			return at, e, errCalls
-		}
-		*calls--
-		var err error
-		if e, err = f.Service.StatFS(ctx, box.Tenant, box.ID, at); err != nil {
+		found, err := l.at(ctx, f, at)
+		if e = found; err != nil {
 			return at, e, err
 		}
 	}
@@ -197,7 +210,7 @@ func (f files) MakeDir(ctx context.Context, r *connect.Request[envd.MakeDirReque
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&envd.MakeDirResponse{Entry: f.entry(ctx, at, made, new(maxCalls))}), nil
+	return connect.NewResponse(&envd.MakeDirResponse{Entry: f.entry(ctx, at, made, newLook())}), nil
 }
 
 // Move renames a file or a directory.
@@ -210,7 +223,7 @@ func (f files) Move(ctx context.Context, r *connect.Request[envd.MoveRequest]) (
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&envd.MoveResponse{Entry: f.entry(ctx, to, moved, new(maxCalls))}), nil
+	return connect.NewResponse(&envd.MoveResponse{Entry: f.entry(ctx, to, moved, newLook())}), nil
 }
 
 // ListDir lists what is in a directory, down to a depth.
@@ -223,14 +236,21 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 		depth = farm.MaxFSDepth // all that there is
 	}
 	box, at := boxOf(ctx), placeOf(r.Msg.GetPath())
-	out, held, calls := &envd.ListDirResponse{}, gathering{limit: maxListedBytes}, maxCalls
+	out, held, l := &envd.ListDirResponse{}, gathering{limit: maxListedBytes}, newLook()
 	for page := (service.FilePage{Limit: farm.MaxFSEntries}); ; {
 		list, err := f.Service.ListFS(ctx, box.Tenant, box.ID, at.real, depth, page)
 		if err != nil {
 			return nil, err
 		}
+		l.known = make(map[string]wire.FSEntry, len(list.Items)) // many links lead to a neighbour
 		for _, e := range list.Items {
-			shown := f.entry(ctx, at, e, &calls)
+			l.known[e.Path] = e
+		}
+		for _, e := range list.Items {
+			shown := f.entry(ctx, at, e, l)
+			if l.over {
+				return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxCalls)+" steps of symbolic links to other directories: list a directory below, or to a smaller depth")
+			}
 			if shown.GetType() == envd.FileType_FILE_TYPE_UNSPECIFIED {
 				continue
 			}
@@ -272,7 +292,7 @@ func (f files) watched(ctx context.Context, h http.Header, given string) (place,
 	if err := callUser(h); err != nil {
 		return at, err
 	}
-	entry, err := f.stat(ctx, at, new(maxCalls))
+	entry, err := f.stat(ctx, at, newLook())
 	if err == nil && entry.GetType() != envd.FileType_FILE_TYPE_DIRECTORY {
 		err = farm.Invalidf("path %s not a directory", farm.Shorten(entry.GetPath()))
 	}
@@ -306,9 +326,9 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 		case len(events) == 0:
 			err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}})
 		}
-		var calls *int
+		var l *look
 		if r.Msg.GetIncludeEntry() {
-			calls = new(maxCalls)
+			l = newLook()
 		}
 		for _, e := range events {
 			var data wire.FileChange
@@ -319,7 +339,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 			if data.From != nil {
 				change.From = *data.From
 			}
-			for _, one := range f.events(ctx, at, change, calls) {
+			for _, one := range f.events(ctx, at, change, l) {
 				if err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Filesystem{Filesystem: one}}); err != nil {
 					return err
 				}
@@ -330,12 +350,12 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 }
 
 // events are those of E2B that a change of the farm stands for. There a rename is the end of one name and the beginning of another.
-// calls is how many calls are left for their entries; nil: they have none.
-func (f files) events(ctx context.Context, at place, change relay.FileEvent, calls *int) []*envd.FilesystemEvent {
+// l is for their entries; nil: they have none.
+func (f files) events(ctx context.Context, at place, change relay.FileEvent, l *look) []*envd.FilesystemEvent {
 	event := func(path string, kind envd.EventType) *envd.FilesystemEvent {
 		out := &envd.FilesystemEvent{Name: strings.TrimPrefix(strings.TrimPrefix(path, at.real), "/"), Type: kind}
-		if calls != nil && kind != envd.EventType_EVENT_TYPE_REMOVE && kind != envd.EventType_EVENT_TYPE_RENAME {
-			if entry, err := f.stat(ctx, place{real: path, home: at.home}, calls); err == nil { // otherwise it is gone already
+		if l != nil && kind != envd.EventType_EVENT_TYPE_REMOVE && kind != envd.EventType_EVENT_TYPE_RENAME {
+			if entry, err := f.stat(ctx, place{real: path, home: at.home}, l); err == nil { // otherwise it is gone already
 				out.Entry = entry
 			}
 		}
@@ -412,9 +432,9 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.Get
 	}
 	box := boxOf(ctx)
 	out, held, full := &envd.GetWatcherEventsResponse{}, gathering{limit: maxPolledBytes}, false
-	var calls *int
+	var l *look
 	if w.entries {
-		calls = new(maxCalls)
+		l = newLook()
 	}
 	for { // an answer of the agent has some hundred, and it keeps some thousand
 		got, err := f.Service.WatcherChanges(ctx, box.Tenant, box.ID, w.id)
@@ -422,10 +442,10 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.Get
 			return nil, err
 		}
 		for _, change := range got.Events {
-			for _, event := range f.events(ctx, w.at, change, calls) {
+			for _, event := range f.events(ctx, w.at, change, l) {
 				n := entryBytes + int64(len(event.GetName()))*budget.BodyWeight + weightOf(event.GetEntry())
 				if full = full || held.add(ctx, n) != nil; full {
-					event.Entry, calls = nil, nil
+					event.Entry, l = nil, nil
 				}
 				out.Events = append(out.Events, event)
 			}

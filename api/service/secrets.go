@@ -69,7 +69,7 @@ func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSp
 	if p.of("/secrets") {
 		return nil, secret.Bundle{}
 	}
-	err := farm.CheckHostSecrets(out, bundle.Values)
+	err := farm.CheckHostSecrets(out, bundle.Values, nil)
 	if p.check("/secrets", err); err != nil {
 		return nil, secret.Bundle{}
 	}
@@ -168,13 +168,14 @@ func (s *Service) reseal(ctx context.Context, ref farm.Ref, values map[string]wi
 	if err != nil {
 		return nil, farm.Wrap(err, farm.CodeConflict, "The secrets of sandbox %s are lost, or were sealed with a key that this farm no longer has. Create another sandbox.", ref.ID)
 	}
+	before := maps.Clone(bundle.Values)
 	if bundle.Values == nil {
 		bundle.Values = map[string]string{}
 	}
 	for name, value := range values {
 		bundle.Values[name] = value.Value
 	}
-	if err := farm.CheckHostSecrets(box.Spec.Secrets, bundle.Values); err != nil {
+	if err := farm.CheckHostSecrets(box.Spec.Secrets, bundle.Values, before); err != nil {
 		return nil, err
 	}
 	now, err := s.options.Secrets.Seal(ref, bundle)

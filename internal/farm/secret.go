@@ -60,11 +60,15 @@ func ParseSecretHost(text string) (string, error) {
 // tables of some 30 times their bytes.
 const MaxHostSecretBytes = 8 << 10
 
-// CheckHostSecrets refuses values that have too many bytes for one host.
-func CheckHostSecrets(secrets []Secret, values map[string]string) error {
-	bytes := map[string]int{}
+// CheckHostSecrets refuses values that have too many bytes for one host. Those before, nil for a new sandbox, may have had more.
+func CheckHostSecrets(secrets []Secret, values, before map[string]string) error {
+	now, was := map[string]int{}, map[string]int{}
 	for _, s := range secrets {
-		if bytes[s.Host] += len(values[s.Name]); bytes[s.Host] > MaxHostSecretBytes {
+		now[s.Host] += len(values[s.Name])
+		was[s.Host] += len(before[s.Name])
+	}
+	for _, s := range secrets {
+		if now[s.Host] > max(MaxHostSecretBytes, was[s.Host]) {
 			return Invalidf("the values of the secrets of %s have more than %d bytes together", s.Host, MaxHostSecretBytes)
 		}
 	}

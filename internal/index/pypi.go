@@ -106,7 +106,7 @@ func (l *length) Write(p []byte) (int, error) {
 
 // serveText serves a page, which callers may cache and must revalidate.
 func (x *Index) serveText(w http.ResponseWriter, r *http.Request, kind, sum string, text []byte) {
-	if r.Method != http.MethodHead {
+	if r.Method != http.MethodHead && r.Header.Get("If-None-Match") != `"`+sum+`"` {
 		x.weigh(r, int64(len(text)))
 	}
 	oneRange(r)

@@ -414,23 +414,30 @@ func TestLargePagesCountForTheRate(t *testing.T) {
 		})
 		u := newUnread(t, pages, nil, nil)
 		for _, c := range []struct{ path, accept string }{{"/pypi/simple/p/", pypiJSON}, {"/pypi/simple/html/", "text/html"}, {"/npm/p", "application/json"}} {
-			waits := map[string]bool{}
-			for _, method := range []string{http.MethodHead, http.MethodGet} {
-				tenant, size := method+c.path+c.accept, 0
-				for n := range 4000 {
-					r := httptest.NewRequestWithContext(t.Context(), method, c.path, http.NoBody)
-					r.Header.Set("Accept", c.accept)
-					answer := httptest.NewRecorder()
-					began := time.Now()
-					u.For(tenant).ServeHTTP(answer, r)
-					size = max(size, answer.Body.Len())
-					if waits[method] = time.Since(began) > 0; waits[method] || n > 150 {
-						break
-					}
-				}
-				testbed.Require(t, (size > 0) == (method == http.MethodGet), "%s %v: %d bytes", method, c, size)
+			waited := func(method, tag string) (bool, *httptest.ResponseRecorder) {
+				r := httptest.NewRequestWithContext(t.Context(), method, c.path, http.NoBody)
+				r.Header.Set("Accept", c.accept)
+				r.Header.Set("If-None-Match", tag)
+				answer, began := httptest.NewRecorder(), time.Now()
+				u.For(c.path+c.accept).ServeHTTP(answer, r)
+				return time.Since(began) > 0, answer
 			}
-			testbed.Diff(t, fmt.Sprintf("%v: who waits within 150 requests", c), map[string]bool{http.MethodHead: false, http.MethodGet: true}, waits)
+			const burst, left, unit = 4000, 20, 512 << 10
+			tag := ""
+			for range burst - left {
+				wait, head := waited(http.MethodHead, "")
+				testbed.Require(t, !wait && head.Body.Len() == 0, "%v: a HEAD waits, or has a body", c)
+				tag = head.Header().Get("ETag")
+			}
+			_, known := waited(http.MethodGet, tag)
+			_, whole := waited(http.MethodGet, "")
+			size := whole.Body.Len()
+			testbed.Require(t, known.Code == http.StatusNotModified && size > unit, "%v: status %d, then %d bytes", c, known.Code, size)
+			want := left - 2 - size/unit
+			for n := range want + 1 {
+				wait, _ := waited(http.MethodHead, "")
+				testbed.Require(t, wait == (n == want), "%v: request %d of %d after %d bytes waits: %v", c, n+1, want, size, wait)
+			}
 		}
 		u.end(t)
 	})

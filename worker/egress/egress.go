@@ -191,7 +191,7 @@ func (x *Exit) run(ctx context.Context) {
 	}
 }
 
-// refresh reads the rules and sets them. A sandbox without a record reaches nothing.
+// refresh reads the rules and sets them. A sandbox without a record, or with half of one, reaches nothing.
 func (x *Exit) refresh(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, readTimeout)
 	defer done()
@@ -199,7 +199,7 @@ func (x *Exit) refresh(ctx context.Context) error {
 	defer x.rules.Unlock()
 	s, err := x.egress.deps.Records.Sandbox(ctx, x.ref)
 	switch {
-	case farm.CodeOf(err) == farm.CodeNotFound:
+	case farm.CodeOf(err) == farm.CodeNotFound || errors.Is(err, store.ErrDocumentGone):
 		x.proxy.SetRules(egressproxy.Rules{})
 		return nil
 	case err != nil:

@@ -251,7 +251,10 @@ const maxNoted = 255
 // noted is a name that code has chosen, such as of a file, as a note names it: at most limit bytes, all printable.
 func noted(name string, limit int) string {
 	name = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		switch {
+		case unicode.Is(unicode.Zs, r):
+			return ' '
+		case !unicode.IsPrint(r):
 			return unicode.ReplacementChar
 		}
 		return r

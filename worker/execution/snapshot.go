@@ -134,6 +134,7 @@ func (c *collector) restore(r io.Reader) (err error) {
 	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Redacted, state.Large, state.Stored
 	c.sent, c.texts, c.missing = state.Sent, state.Texts, state.Missing
 	c.richSent, c.richFull, c.marks, c.notes = state.RichSent, state.RichFull, state.Marks, state.Notes
+	c.inline = 0
 	for _, r := range c.rich {
 		c.inline += inlineSize(r)
 	}

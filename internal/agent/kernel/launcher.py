@@ -172,7 +172,8 @@ def left_out(message, size):
         return {**message, "data": {"text/plain": text}, "metadata": {}}
     if message["op"] == "message":
         return {**message, "kind": "stream", "content": {"name": "stderr", "text": text + "\n"}}
-    return {**message, "content": {"status": "error", "ename": "ValueError", "evalue": text, "traceback": []}}
+    content = message["content"] if message["op"] == "reply" else {"status": "error"}  # what is long of a reply is its error
+    return {**message, "content": {**content, "ename": "ValueError", "evalue": text, "traceback": []}}
 
 
 def send_event(message):

@@ -261,6 +261,7 @@ const maxPosed = 64
 type posed struct {
 	key      string        // of a message of a comm: its kind and id; it is not posed again while nobody has taken its answer
 	waiting  int           // how many wait for the answer
+	written  bool          // whether the kernel has the question
 	answered chan struct{} // closed when there is answer
 	answer   json.RawMessage
 }
@@ -279,10 +280,13 @@ func (k *kernel) ask(kind string, content any, message string, timeout time.Dura
 	if fresh {
 		// Not in time for a kernel that runs code and has much to read. It ends when the kernel reads, or ends.
 		go func() {
-			if err := k.control.write(question{Op: "ask", Kind: kind, Number: number, Content: content, Message: message}); err != nil {
-				k.mu.Lock()
+			err := k.control.write(question{Op: "ask", Kind: kind, Number: number, Content: content, Message: message})
+			k.mu.Lock()
+			if p.written = true; err != nil || p.over() {
 				delete(k.questions, number)
-				k.mu.Unlock()
+			}
+			k.mu.Unlock()
+			if err != nil {
 				failed <- err
 			}
 		}()
@@ -325,13 +329,13 @@ func (k *kernel) pose(key string) (number uint64, p *posed, fresh bool) {
 	return k.question, p, true
 }
 
-// over reports whether a question was answered, and nobody waits.
+// over reports whether a question was answered, or is no message of a comm, and nobody waits.
 func (p *posed) over() bool {
 	select {
 	case <-p.answered:
 		return p.waiting == 0
 	default:
-		return false
+		return p.waiting == 0 && p.key == "" && p.written
 	}
 }
 

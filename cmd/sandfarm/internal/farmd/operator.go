@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -59,7 +60,7 @@ func Operator(ctx context.Context, s *Settings, version string) (*http.Client, f
 		return nil, nil, err
 	}
 	over := newPipes()
-	web := &http.Server{Handler: server.Operator(), ReadHeaderTimeout: startTimeout}
+	web := &http.Server{Handler: server.Operator(), ReadHeaderTimeout: startTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = web.Serve(over) }()
 	client := &http.Client{Transport: &http.Transport{DialContext: over.dial}}
