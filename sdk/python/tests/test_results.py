@@ -21,7 +21,7 @@ from sandfarm._sse import MAX_EVENT_BYTES, Parser
 from sandfarm._transfer import _place, workspace_path
 from sandfarm.errors import InvalidError, ResultError
 from sandfarm.models import Job, SandboxInfo
-from sandfarm.results import CommandOutcome, CommandResult, ExecuteResult, Installed, InstallResult
+from sandfarm.results import CommandOutcome, CommandResult, ExecuteResult, Installed, InstallResult, Raised
 from sandfarm.rich import DisplayGroups
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\nrest").decode()
@@ -209,6 +209,19 @@ def test_texts_end_with_the_notes() -> None:
     assert str(InstallResult(packages=(Installed("six", version="1", status="installed"),), notes=notes)) == "six 1\n" + lines
     for shown in (commands._repr_html_(), replace(ran, stderr="err")._repr_mimebundle_()["text/html"]):
         assert shown.endswith(f'<pre style="font-family:monospace">{lines}</pre>')
+
+
+def test_texts_have_the_packages_that_failed() -> None:
+    why = "nope was not found in the package index: check its name."
+    installed = (Installed("six", version="1", status="installed"), Installed("nope", status="failed", message=why))
+    lines = f"package nope: failed: {why}\nnote: Or else."
+    ran = ExecuteResult(exit_code=1, error=Raised("E", "v"), installed=installed, notes=("Or else.",))
+    commands = CommandResult((CommandOutcome(exit_code=1),), installed=installed, notes=("Or else.",))
+    assert (str(ran), str(commands)) == ("E: v\n" + lines, "exit code 1\n" + lines)
+    for shown in (ran._repr_html_(), commands._repr_html_()):
+        assert shown.endswith(f'<pre style="font-family:monospace">{lines}</pre>')
+    unnamed = Installed(requested="./a", status="failed")
+    assert str(ExecuteResult(installed=(unnamed,))) == "package ./a: failed"
 
 
 def test_texts_name_what_is_here() -> None:

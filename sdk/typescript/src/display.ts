@@ -50,13 +50,14 @@ export function displaysOf(result: Pick<ExecuteResult, "results">): Display[] {
   return [...groups.values()].map((entries) => new Display(entries));
 }
 
-/** What a result shows at a terminal: both outputs, displayed values, the traceback or an exit code that is not 0, the farm's notes. */
+/** What a result shows at a terminal: both outputs, displayed values, the traceback or an exit code that is not 0, packages that could not be installed automatically, the farm's notes. */
 export function textOf(result: ExecuteResult): string {
   const values = displaysOf(result).map((value) => value.text);
   const code = result.exit_code === 0 ? [] : [`exit code ${result.exit_code}`];
   const ended = result.error ? [result.error.traceback.join("\n") || `${result.error.name}: ${result.error.value}`] : code;
+  const failed = result.installed.filter((one) => one.status === "failed").map((one) => [`package ${one.name || one.requested}`, one.status, one.message].filter(Boolean).join(": "));
   const notes = result.notes.map((note) => `note: ${note}`);
-  return [result.stdout, result.stderr, ...values, ...ended, ...notes].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
+  return [result.stdout, result.stderr, ...values, ...ended, ...failed, ...notes].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
 }
 
 /** The bytes of base64. */

@@ -1,5 +1,5 @@
 import { ResultError } from "./errors.js";
-import type { CommandResult, ExecuteResult, InstallResult } from "./schema.js";
+import type { CommandResult, ExecuteResult, InstalledOne, InstallResult } from "./schema.js";
 
 /** The result of code, and whether it was successful: it raised nothing, and its exit code is 0. */
 export type RunResult = ExecuteResult & { ok: boolean };
@@ -46,6 +46,11 @@ function notesOf(result: { notes?: string[] }): string[] {
   return (result.notes ?? []).map(asHere);
 }
 
+/** The outcome for each package, of which an older farm may send none. */
+function packagesOf(packages: InstalledOne[] | undefined): InstalledOne[] {
+  return (packages ?? []).map((one) => (one.message ? { ...one, message: asHere(one.message) } : one));
+}
+
 /** A message with a line for each note of the farm. */
 function noted(message: string, notes: readonly string[]): string {
   return [message, ...notes.map((note) => `note: ${note}`)].join("\n");
@@ -53,7 +58,7 @@ function noted(message: string, notes: readonly string[]): string {
 
 /** The result of code; with `check` throws ResultError if it was not successful. */
 export function ranCode(result: ExecuteResult, check: boolean): RunResult {
-  const ran = { ...result, notes: notesOf(result), ok: result.exit_code === 0 && !result.error };
+  const ran = { ...result, installed: packagesOf(result.installed), notes: notesOf(result), ok: result.exit_code === 0 && !result.error };
   if (!check || ran.ok) return ran;
   throw new ResultError(noted(result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`, ran.notes), ran);
 }
@@ -63,6 +68,7 @@ export function ranCommands(result: CommandResult, check: boolean): BashResult {
   const failed = result.results.find((one) => one.exit_code !== 0);
   const ran = {
     ...result,
+    installed: packagesOf(result.installed),
     notes: notesOf(result),
     stdout: result.results.map((one) => one.stdout).join(""),
     stderr: result.results.map((one) => one.stderr).join(""),
@@ -78,7 +84,7 @@ export function ranCommands(result: CommandResult, check: boolean): BashResult {
 
 /** The result of an install; with `check` throws ResultError if a package could not be installed. */
 export function installed(result: InstallResult, check: boolean): PackagesResult {
-  const packages = result.packages.map((one) => (one.message ? { ...one, message: asHere(one.message) } : one));
+  const packages = packagesOf(result.packages);
   const failed = packages.filter((one) => one.status !== "installed");
   const versions = Object.fromEntries(packages.flatMap(({ name, status, version }) => (status === "installed" ? [[name, version ?? ""]] : [])));
   const done = { ...result, packages, notes: notesOf(result), ok: failed.length === 0, versions };

@@ -90,8 +90,20 @@ test("the key of a file is sent, unless others can read it", async (t) => {
 });
 
 test("the text of a result has the exit code where nothing was raised", () => {
-  const result = { stdout: "out\n", stderr: "err\n", exit_code: 137, error: null, results: [], notes: [] } as unknown as Parameters<typeof textOf>[0];
+  const result = { stdout: "out\n", stderr: "err\n", exit_code: 137, error: null, results: [], installed: [], notes: [] } as unknown as Parameters<typeof textOf>[0];
   assert.equal(textOf(result), "out\nerr\nexit code 137");
+});
+
+test("the text of a result has the packages that could not be installed", async (t) => {
+  const installed = [
+    { name: "six", requested: "six", status: "installed", version: "1" },
+    { name: "nope", requested: "nope", status: "failed", message: "there is no nope: ask by GET /v1/sandboxes/sbx_1/packages." },
+    { name: "", requested: "./a", status: "failed" },
+  ];
+  const result = { stdout: "", stderr: "", exit_code: 1, error: { name: "E", value: "v", traceback: [] }, results: [], installed, notes: ["Or else."] };
+  const { farm } = await serve(t, json(200, { ...done, result }));
+  const ran = await farm.sandbox("sbx_1").run("import nope", { auto_install: true });
+  assert.equal(textOf(ran), "E: v\npackage nope: failed: there is no nope: ask by sandbox.packages.list().\npackage ./a: failed\nnote: Or else.");
 });
 
 test("your own key is sent", async (t) => {

@@ -89,16 +89,18 @@ def _notes(notes: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(as_here, notes))
 
 
-def _noted(text: str, notes: tuple[str, ...]) -> str:
-    """A text with a line for each note of the farm."""
-    return "\n".join([*([text] if text else []), *(f"note: {note}" for note in notes)])
+def _noted(text: str, notes: tuple[str, ...], installed: tuple[Installed, ...] = ()) -> str:
+    """A text with a line for each package that could not be installed automatically, and for each note of the farm."""
+    failed = (": ".join(filter(None, (f"package {p.name or p.requested}", p.status, p.message))) for p in installed if not p.ok)
+    return "\n".join([*([text] if text else []), *failed, *(f"note: {note}" for note in notes)])
 
 
 @dataclass(frozen=True)
 class ExecuteResult:
     """The result of code. `str()` is what a model needs of it; notebooks show its pictures and tables.
 
-    The text has both outputs, the displayed values, the traceback or an exit code that is not 0, and the notes.
+    The text has both outputs, the displayed values, the traceback or an exit code that is not 0, the packages that could not be
+    installed automatically, and the notes.
 
     Attributes:
         stdout: standard output. Over 1 MiB it is truncated to head and tail, and an artifact has
@@ -165,7 +167,7 @@ class ExecuteResult:
     def __str__(self) -> str:
         values = [str(r) for r in self.results]
         code = f"exit code {self.exit_code}" if self.exit_code and self.error is None else ""
-        return _noted(_lines(self.stdout, self.stderr, *values, self._raised(), code), self.notes)
+        return _noted(_lines(self.stdout, self.stderr, *values, self._raised(), code), self.notes, self.installed)
 
     def _repr_png_(self) -> bytes | None:
         return next(iter(self.images), None)
@@ -178,7 +180,7 @@ class ExecuteResult:
             _html.preformatted(self.stderr, "#a33"),
             *shown,
             _html.preformatted(error, "#a33"),
-            _html.preformatted(_noted("", self.notes)),
+            _html.preformatted(_noted("", self.notes, self.installed)),
         ]
         return "\n".join(part for part in parts if part)
 
@@ -203,7 +205,10 @@ class CommandOutcome:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of commands. `str()` returns both outputs, an exit code that is not 0, and the notes.
+    """The result of commands.
+
+    `str()` returns both outputs, an exit code that is not 0, the packages that could not be installed automatically, and the
+    notes.
 
     Attributes:
         results: one for each command that ran.
@@ -253,10 +258,10 @@ class CommandResult:
 
     def __str__(self) -> str:
         code = f"exit code {self.exit_code}" if self.exit_code else ""
-        return _noted(_lines(self.stdout, self.stderr, code), self.notes)
+        return _noted(_lines(self.stdout, self.stderr, code), self.notes, self.installed)
 
     def _repr_html_(self) -> str:
-        notes = _html.preformatted(_noted("", self.notes))
+        notes = _html.preformatted(_noted("", self.notes, self.installed))
         return _html.preformatted(self.stdout) + _html.preformatted(self.stderr, "#a33") + notes
 
 
