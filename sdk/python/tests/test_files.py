@@ -7,6 +7,7 @@ import os
 import urllib.request
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,14 @@ from proxy import Proxy
 from sandfarm import Client, InvalidError, JobError, NotFoundError, PackageError, Sandbox
 
 ODD = "dir with space/données 50% #1?;世&+.txt"
+
+
+@pytest.mark.parametrize("wrong", [{"a": 1}, 5, Path("local.csv")])  # bytes() would accept a number
+def test_what_cannot_be_written(wrong: Any) -> None:
+    box = Sandbox(id="sbx_1", client=Client("http://127.0.0.1:1"))  # no request is sent
+    for write in (box.files.write, box.fs.write):
+        with pytest.raises(TypeError, match=rf"^write takes str or bytes, not {type(wrong).__name__}: json\.dumps\(\.\.\.\) "):
+            write("wrong", wrong)
 
 
 def test_write_and_read(shared: Sandbox) -> None:
@@ -30,10 +39,6 @@ def test_write_and_read(shared: Sandbox) -> None:
     shared.files.write("t.txt", "grün\n")
     assert shared.files.read_text("/workspace/t.txt") == "grün\n"
     assert shared.files.write("buffer", bytearray(b"ab")).size == 2
-    for wrong in (5, Path("local.csv")):  # bytes() would accept them
-        with pytest.raises(TypeError):
-            shared.files.write("wrong", wrong)  # type: ignore[arg-type]
-    assert not shared.files.exists("wrong")
     assert shared.files.write("empty", "").size == 0
     assert shared.files.read("empty") == b""
 

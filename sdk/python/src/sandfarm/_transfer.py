@@ -49,6 +49,20 @@ def workspace_path(path: str) -> str:
     return "/".join(out)
 
 
+def content_of(content: str | bytes | bytearray | memoryview) -> bytes:
+    """What a caller writes, as bytes: text is UTF-8.
+
+    Raises:
+        TypeError: it is neither text nor bytes.
+    """
+    if isinstance(content, str):
+        return content.encode()
+    try:
+        return bytes(memoryview(content))  # bytes() alone would accept a number
+    except TypeError:
+        raise TypeError(f"write takes str or bytes, not {type(content).__name__}: json.dumps(...) makes text of data") from None
+
+
 def chunks_of(source: bytes | Path, line: ProgressLine | None = None) -> tuple[Chunks, int]:
     """The content of a file, which can be read any number of times, and its size."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size

@@ -20,7 +20,7 @@ from . import _decode as d
 from ._handle import Handle
 from ._http import Call
 from ._jobs import Callbacks, decode_job
-from ._transfer import chunks_of, read_all, save, tar_of, workspace_path
+from ._transfer import chunks_of, content_of, read_all, save, tar_of, workspace_path
 from .aio_fs import AsyncFS
 from .errors import InternalError, InvalidError, NotFoundError, error_from_job
 from .models import NEVER, Artifact, FileChange, FileEntry, Job, Package, Progress
@@ -100,9 +100,7 @@ class AsyncFiles:
 
     async def write(self, path: str, content: str | bytes | bytearray | memoryview) -> FileEntry:
         """See `Files.write`."""
-        return await self._put(
-            workspace_path(path), content.encode() if isinstance(content, str) else bytes(memoryview(content))
-        )
+        return await self._put(workspace_path(path), content_of(content))
 
     async def upload(self, local: str | os.PathLike[str], path: str | None = None) -> builtins.list[FileEntry]:
         """See `Files.upload`."""

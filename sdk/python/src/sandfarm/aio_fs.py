@@ -12,7 +12,7 @@ import httpx
 from . import _decode as d
 from ._handle import Handle
 from ._http import Call
-from ._transfer import chunks_of, read_all
+from ._transfer import chunks_of, content_of, read_all
 from .errors import InvalidError, NotFoundError
 from .models import FileChange, FileInfo
 
@@ -86,7 +86,7 @@ class AsyncFS:
         new: bool = False,
     ) -> FileInfo:
         """See `FS.write`."""
-        raw = content.encode() if isinstance(content, str) else bytes(memoryview(content))
+        raw = content_of(content)
         if path.endswith("/"):
             raise InvalidError(f"{path!r} is a directory: use mkdir")
         query = [("append", "1")] if append else []

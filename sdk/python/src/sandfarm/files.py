@@ -65,6 +65,7 @@ class Files:
         """Writes text (as UTF-8) or bytes to a file. It replaces the file and creates missing directories.
 
         Raises:
+            TypeError: the content is neither text nor bytes.
             TooLargeError: the content is over the farm's limit.
         """
         return finish(self._async.write(path, content))
@@ -85,7 +86,8 @@ class Files:
     def download(self, path: str, local: str | os.PathLike[str] | None = None) -> Path:
         """Downloads to a local file or into a directory. Default: the current directory, under the file's name.
 
-        The content is streamed. When the connection breaks, the download resumes. The local file appears when it is complete.
+        The content is streamed. When the connection breaks, the download resumes. The local file appears when it is complete,
+        in place of one that had its name.
 
         Returns:
             the path of the local file.

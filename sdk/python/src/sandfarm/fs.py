@@ -78,6 +78,7 @@ class FS:
             new: only if there is no file.
 
         Raises:
+            TypeError: the content is neither text nor bytes.
             ConflictError: the condition does not hold, or the path is a directory.
         """
         return finish(self._async.write(path, content, append=append, offset=offset, mode=mode, if_match=if_match, new=new))
