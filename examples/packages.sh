@@ -12,7 +12,11 @@ run() { # code: prints its output, or the exception
 		jq -r '.result | if .error then "\(.error.name): \(.error.value)" else .stdout end'
 }
 
-sandbox=$(ask POST '/v1/sandboxes?wait=60' '{"ttl_seconds":600,"labels":{"made-by":"packages.sh"}}' | jq -r .sandbox.id)
+created=$(ask POST '/v1/sandboxes?wait=60' '{"ttl_seconds":600,"labels":{"made-by":"packages.sh"}}') || {
+	echo "There is no sandbox. If the farm answered 401, set SANDFARM_API_KEY to a key of it." >&2
+	exit 1
+}
+sandbox=$(printf '%s' "$created" | jq -r .sandbox.id)
 trap 'ask DELETE "/v1/sandboxes/$sandbox" >/dev/null' EXIT
 
 run 'import humanize'

@@ -8,7 +8,11 @@ ask() { # method path [json]
 		${SANDFARM_API_KEY:+-H "Authorization: Bearer $SANDFARM_API_KEY"} ${3:+--data "$3"}
 }
 
-sandbox=$(ask POST '/v1/sandboxes?wait=60' '{"ttl_seconds":600,"labels":{"made-by":"rest.sh"}}' | jq -r .sandbox.id)
+created=$(ask POST '/v1/sandboxes?wait=60' '{"ttl_seconds":600,"labels":{"made-by":"rest.sh"}}') || {
+	echo "There is no sandbox. If the farm answered 401, set SANDFARM_API_KEY to a key of it." >&2
+	exit 1
+}
+sandbox=$(printf '%s' "$created" | jq -r .sandbox.id)
 answer=$(mktemp)
 trap 'rm -f "$answer"; ask DELETE "/v1/sandboxes/$sandbox" >/dev/null' EXIT
 

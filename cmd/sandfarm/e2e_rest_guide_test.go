@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,6 +54,7 @@ func TestRESTGuide(t *testing.T) {
 		t.Run("shell", func(t *testing.T) { t.Parallel(); g.shell(t) })
 		for _, script := range []string{"rest.sh", "packages.sh"} {
 			t.Run(script, func(t *testing.T) { t.Parallel(); g.run(t, absolute(t, "../../examples/"+script)) })
+			t.Run(script+" without a key", func(t *testing.T) { t.Parallel(); g.runWithoutKey(t, "../../examples/"+script) })
 		}
 		for _, b := range guideBlocks(t) {
 			if b.language != "sh" {
@@ -81,6 +83,16 @@ func (g *restGuide) run(t *testing.T, name string, args ...string) string {
 		t.Fatalf("%s: %v\n%s%s", name, err, out, &problems)
 	}
 	return string(out)
+}
+
+// runWithoutKey runs a script that needs a key without one: it ends at the first request, and says what it needs.
+func (g *restGuide) runWithoutKey(t *testing.T, script string) {
+	cmd := exec.CommandContext(t.Context(), script)
+	cmd.Env = slices.Concat(g.env, []string{"SANDFARM_API_KEY="})
+	out, err := cmd.CombinedOutput()
+	if err == nil || bytes.Count(out, []byte("curl:")) != 1 || !bytes.Contains(out, []byte("set SANDFARM_API_KEY")) {
+		t.Errorf("%v, and it printed\n%s", err, out)
+	}
 }
 
 // shell runs all blocks of the shell as one script and compares the output of each with the page.
