@@ -26,8 +26,8 @@ import (
 const (
 	// maxLinks is how many symbolic links are followed to learn what one leads to.
 	maxLinks = 40
-	// maxCalls is how many calls the sandbox gets for the entries of one answer, one for each step of a link that leads out of a list, and for each entry
-	// of a change. A thousand take it some 0.7 s of a core.
+	// maxCalls is how many calls the sandbox gets for the entries of one answer, one for each file outside a list that links of it lead to, and for each
+	// entry of a change. A thousand take it some 0.7 s of a core.
 	maxCalls = 1000
 	// maxListed is how many entries a list has. The SDKs know no pages.
 	maxListed = 100_000
@@ -54,21 +54,27 @@ func (f files) Stat(ctx context.Context, r *connect.Request[envd.StatRequest]) (
 	return connect.NewResponse(&envd.StatResponse{Entry: entry}), nil
 }
 
-// look finds what the entries of one answer need.
+// look finds what the entries of one answer need, each file once.
 type look struct {
-	known map[string]wire.FSEntry // by path; may be nil
-	calls int                     // that are left
-	over  bool                    // one more was needed
+	known map[string]seen // by path
+	calls int             // that are left
+	over  bool            // one more was needed
 }
 
-func newLook() *look { return &look{calls: maxCalls} }
+// seen is what was found at a path.
+type seen struct {
+	entry wire.FSEntry
+	err   error
+}
+
+func newLook() *look { return &look{known: map[string]seen{}, calls: maxCalls} }
 
 var errCalls = errors.New("too many calls for one answer")
 
 // at returns the file with a path. It does not follow a link.
 func (l *look) at(ctx context.Context, f files, path string) (wire.FSEntry, error) {
-	if e, ok := l.known[path]; ok {
-		return e, nil
+	if there, ok := l.known[path]; ok {
+		return there.entry, there.err
 	}
 	if l.calls == 0 {
 		l.over = true
@@ -76,7 +82,9 @@ func (l *look) at(ctx context.Context, f files, path string) (wire.FSEntry, erro
 	}
 	l.calls--
 	box := boxOf(ctx)
-	return f.Service.StatFS(ctx, box.Tenant, box.ID, path)
+	e, err := f.Service.StatFS(ctx, box.Tenant, box.ID, path)
+	l.known[path] = seen{e, err}
+	return e, err
 }
 
 // stat describes what is at a place.
@@ -242,17 +250,13 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 		if err != nil {
 			return nil, err
 		}
-		l.known = make(map[string]wire.FSEntry, len(list.Items)) // many links lead to a neighbour
-		for _, e := range list.Items {
-			l.known[e.Path] = e
+		for _, e := range list.Items { // many links lead to a neighbour
+			l.known[e.Path] = seen{entry: e}
 		}
 		for _, e := range list.Items {
 			shown := f.entry(ctx, at, e, l)
 			if l.over {
-				return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxCalls)+" steps of symbolic links to other directories: list a directory below, or to a smaller depth")
-			}
-			if shown.GetType() == envd.FileType_FILE_TYPE_UNSPECIFIED {
-				continue
+				return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxCalls)+" files that symbolic links lead to outside the list: list a directory below, or to a smaller depth")
 			}
 			if err := held.add(ctx, weightOf(shown)); err != nil {
 				return nil, err

@@ -138,3 +138,24 @@ func FuzzEscapeSearch(f *testing.F) {
 		}
 	})
 }
+
+// The values of a host may have too many bytes together only where they had before.
+func TestSecretsOfAHostAreLimitedTogether(t *testing.T) {
+	t.Parallel()
+	secrets := []farm.Secret{{Name: "A", Host: "a.example.com"}, {Name: "B", Host: "a.example.com"}, {Name: "C", Host: "c.example.com"}}
+	values := func(a, b, c int) map[string]string {
+		return map[string]string{"A": strings.Repeat("a", a), "B": strings.Repeat("b", b), "C": strings.Repeat("c", c)}
+	}
+	const most = farm.MaxHostSecretBytes
+	for _, c := range []struct {
+		before, values map[string]string
+		ok             bool
+	}{
+		{nil, values(most-9, 8, most), true}, {nil, values(most-8, 8, most), true}, {nil, values(most-8, 9, 8), false},
+		{values(most, most, 8), values(most, most, 8), true}, {values(most, most, 8), values(most, most-1, 8), true}, {values(most, most, 8), values(most, most+1, 8), false},
+	} {
+		if err := farm.CheckHostSecrets(secrets, c.values, c.before); (err == nil) != c.ok || err != nil && farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%d and %d bytes, before %d: %v", len(c.values["A"]), len(c.values["B"]), len(c.before["A"])+len(c.before["B"]), err)
+		}
+	}
+}

@@ -117,6 +117,20 @@ func TestDamagedSnapshotIsAnError(t *testing.T) {
 	testbed.Check(t, collectorOf(code(), 0).restore(bytes.NewReader(append(data, 'x'))) != nil, "a snapshot with one more byte is one")
 }
 
+// A snapshot that breaks off is read again, into the same collector.
+func TestSnapshotIsReadAgain(t *testing.T) {
+	t.Parallel()
+	c, again := collectorOf(code(), 0), collectorOf(code(), 0)
+	testbed.Must(t, c.add(display(1, map[string]string{"text/plain": "shown"})))
+	testbed.Must(t, c.add(out(2, "hello")))
+	data := encoded(t, c)
+	for range 3 {
+		testbed.Check(t, again.restore(bytes.NewReader(data[:len(data)-1])) != nil, "a snapshot without its last byte is one")
+	}
+	testbed.Must(t, again.restore(bytes.NewReader(data)))
+	testbed.Diff(t, "bytes of values", c.inline, again.inline)
+}
+
 // The record of a job of many commands stays small: once limits.MaxResultInline is used up, each stream has little of it.
 func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 	t.Parallel()

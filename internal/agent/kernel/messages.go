@@ -254,7 +254,8 @@ type question struct {
 	Message string `json:"message,omitempty"` // of a notebook: the id of what asks
 }
 
-// maxPosed bounds the questions of a kernel that it has not answered, and the answers that nobody has taken.
+// maxPosed bounds the questions that a kernel has not answered and somebody waits for, those that it has not read, messages of comms without an answer,
+// and the answers that nobody has taken.
 const maxPosed = 64
 
 // posed is a question that a kernel was asked.

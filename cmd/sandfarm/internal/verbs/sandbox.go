@@ -93,6 +93,9 @@ func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateR
 		f.toStderr, f.progress, f.mute = true, true, true
 		made.Job, err = f.do(ctx, func(context.Context) (wire.Job, error) { return made.Job, nil })
 		if err != nil {
+			if made.Job.State == "completed" { // before it was canceled
+				fmt.Fprintf(a.Err, "sandfarm: the sandbox is there all the same: sandfarm close %s\n", made.Sandbox.ID)
+			}
 			return fmt.Errorf("wait for sandbox %s: %w", made.Sandbox.ID, err)
 		}
 	}
