@@ -151,8 +151,12 @@ func TestSecretsOfAHostAreLimitedTogether(t *testing.T) {
 		before, values map[string]string
 		ok             bool
 	}{
-		{nil, values(most-9, 8, most), true}, {nil, values(most-8, 8, most), true}, {nil, values(most-8, 9, 8), false},
-		{values(most, most, 8), values(most, most, 8), true}, {values(most, most, 8), values(most, most-1, 8), true}, {values(most, most, 8), values(most, most+1, 8), false},
+		{nil, values(most-9, 8, most), true},
+		{nil, values(most-8, 8, most), true},
+		{nil, values(most-8, 9, 8), false},
+		{values(most, most, 8), values(most, most, 8), true},
+		{values(most, most, 8), values(most, most-1, 8), true},
+		{values(most, most, 8), values(most, most+1, 8), false},
 	} {
 		if err := farm.CheckHostSecrets(secrets, c.values, c.before); (err == nil) != c.ok || err != nil && farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%d and %d bytes, before %d: %v", len(c.values["A"]), len(c.values["B"]), len(c.before["A"])+len(c.before["B"]), err)
