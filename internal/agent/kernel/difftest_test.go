@@ -33,6 +33,8 @@ func TestDifferencesAreListed(t *testing.T) {
 		"Listed":        {at(1, "a"), at(1, "b"), []string{"stdout"}, nil},
 		"OneUnlisted":   {at(1, "a"), at(2, "b"), []string{"stdout"}, []string{"count differs"}},
 		"Gone":          {at(1, "a"), at(1, "a"), []string{"stdout"}, []string{"stdout does not differ"}},
+		"AtTimes":       {at(1, "a"), at(1, "b"), []string{"stdout?"}, nil},
+		"NotThisTime":   {at(1, "a"), at(1, "a"), []string{"stdout?"}, nil},
 		"OneCellIsLess": {at(1, "a"), append(at(1, "a"), cell{Status: "ok"}), []string{"count"}, []string{"status differs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +94,8 @@ func TestProgramsAreReadable(t *testing.T) {
 	testbed.Check(t, len(found) >= least, "there are %d programs, at least %d are wanted", len(found), least)
 }
 
-// expected is a difference: the reason, the aspects that differ, and the programs.
+// expected is a difference: the reason, the aspects that differ, and the programs. An aspect with a question mark does not differ each time, since
+// ipykernel does not do the same each time.
 type expected struct{ reason, aspects, programs string }
 
 // known lists every program in which our kernel differs from ipykernel.
@@ -130,7 +133,7 @@ var known = []expected{
 	{"The same. ipykernel ends, and forgets the code.", "status", "error/exit-with-code"},
 	{"No client shows the input that the kernel suggests next.", "next", "magic/load magic/loadpy-lines shell/recall shell/write-payload"},
 	{"asyncio.run works in a cell, as in a script.", "status error traceback displays", "async/asyncio-run"},
-	{"Output before os._exit is not lost: it often explains the exit.", "stdout", "error/os-exit"},
+	{"Output before os._exit is not lost: it often explains the exit. A thread of ipykernel sends it at times (TestKernelEnds has ours).", "stdout?", "error/os-exit"},
 	{"What a thread prints after the end of the execution that started it is dropped.", "stdout", "process/thread-prints-later"},
 	{"The next execution prints as usual, even if one replaced sys.stdout.", "stdout", "text/stdout-replaced-for-good"},
 	{"A lone surrogate is escaped, as on Python's stderr.", "stdout", "text/surrogates"},
@@ -170,12 +173,12 @@ func differences(minor int) (map[string][]string, error) {
 func verdicts(listed []string, found []difference) []string {
 	var wrong []string
 	for _, d := range found {
-		if !slices.Contains(listed, d.aspect) {
+		if !slices.Contains(listed, d.aspect) && !slices.Contains(listed, d.aspect+"?") {
 			wrong = append(wrong, fmt.Sprintf("%s differs (-ipykernel +ours):\n%s", d.aspect, d.diff()))
 		}
 	}
 	for _, aspect := range listed {
-		if !slices.ContainsFunc(found, func(d difference) bool { return d.aspect == aspect }) {
+		if !strings.HasSuffix(aspect, "?") && !slices.ContainsFunc(found, func(d difference) bool { return d.aspect == aspect }) {
 			wrong = append(wrong, aspect+" does not differ any more: remove it from difftest_test.go")
 		}
 	}
