@@ -75,6 +75,56 @@ func (e *Engine) limitSockets(id string) error {
 	return errors.Join(errs...)
 }
 
+// terminalsMax is how many of the host's pseudo-terminals a sandbox may have: twice as many as its agent lets it have. The agent counts what is in
+// /dev/pts, where a terminal is missing once its first end is closed. The kernel counts it until both are.
+const terminalsMax = 256
+
+// limitTerminals sets the limit of a container that has just started. gVisor has its own terminals.
+func (e *Engine) limitTerminals(ctx context.Context, id string) error {
+	e.mu.Lock()
+	p := e.parent
+	e.mu.Unlock()
+	if p.name == "" {
+		return nil
+	}
+	pid, _, err := e.process(ctx, id)
+	if errors.Is(err, ErrNotLocal) || farm.CodeOf(err) == farm.CodeConflict { // or it has ended
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := unix.Open(fmt.Sprintf("/proc/%d/root/dev/pts", pid), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("limit terminals: %w", err)
+	}
+	defer func() { _ = unix.Close(dir) }()
+	var theirs, ours unix.Stat_t
+	if err := errors.Join(unix.Fstat(dir, &theirs), unix.Stat("/dev/pts", &ours)); err != nil || theirs.Dev == ours.Dev { // the process is another one meanwhile
+		return err
+	}
+	change, err := unix.Fspick(dir, "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or not root
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("limit terminals: %w", err)
+	}
+	defer func() { _ = unix.Close(change) }()
+	for _, option := range [][2]string{{"gid", "5"}, {"mode", "620"}, {"ptmxmode", "666"}, {"max", strconv.Itoa(terminalsMax)}} { // the first three as the engine sets them
+		if err := unix.FsconfigSetString(change, option[0], option[1]); err != nil {
+			return fmt.Errorf("limit terminals: %w", err)
+		}
+	}
+	if err := unix.FsconfigReconfigure(change); err != nil && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("limit terminals: %w", err)
+	}
+	return nil
+}
+
 // CheckLimitSandboxes reports why LimitSandboxes would fail. It changes nothing.
 func (e *Engine) CheckLimitSandboxes(ctx context.Context) error {
 	p, err := e.parentCgroup(ctx)

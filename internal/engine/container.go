@@ -153,7 +153,7 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return e.limitSockets(id)
+	return errors.Join(e.limitSockets(id), e.limitTerminals(ctx, id))
 }
 
 // Remove kills a container and removes it with its anonymous volumes. It waits while another caller removes it, and while its processes do not

@@ -215,6 +215,8 @@ func maskedPaths(cpus int, devices []string) []string {
 	}
 	// users of the host that have keys; files of loop devices; maker and name of the machine
 	paths = append(paths, "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi")
+	// serial numbers of disks, with what is written to them, and the name of a guest of Xen
+	paths = append(paths, "/sys/devices/virtual/nvme-subsystem", "/sys/devices/virtual/nvme-fabrics", "/sys/hypervisor")
 	// how the host was started and built, its disks with what is written to them, the file locks of all, and
 	// what waits for its resources, where anybody could have the kernel watch for it
 	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/proc/pressure", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")

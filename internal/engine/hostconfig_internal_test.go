@@ -40,7 +40,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 			"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
 			"/sys/devices/virtual/powercap", "/sys/devices/system/cpu/cpu0/thermal_throttle",
-			"/sys/devices/system/cpu/cpu1/thermal_throttle", "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi",
+			"/sys/devices/system/cpu/cpu1/thermal_throttle", "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi", "/sys/devices/virtual/nvme-subsystem", "/sys/devices/virtual/nvme-fabrics", "/sys/hypervisor",
 			"/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/proc/pressure", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs", "/sys/devices/pci0000:00",
 		},
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},

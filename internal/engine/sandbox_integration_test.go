@@ -202,6 +202,11 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 	}
 	text, err := os.ReadFile(weight)
 	testbed.Check(t, err == nil && string(text) == half, "all sandboxes have the weight %q (error %v), want %q", text, err, half)
+	procs, err := os.ReadFile(filepath.Join(dirs[0], "cgroup.procs"))
+	testbed.Must(t, err)
+	mounts, err := os.ReadFile(filepath.Join("/proc", strings.Fields(string(procs))[0], "mounts"))
+	testbed.Must(t, err)
+	testbed.Check(t, enginetest.GVisor() || strings.Contains(string(mounts), "devpts rw,nosuid,noexec,relatime,gid=5,mode=620,ptmxmode=666,max=256 "), "terminals are not limited: %s", mounts)
 	hungry := b.spec(t, "eat")
 	hungry.Resources.MemoryMB = 512
 	id := b.start(t, hungry)
