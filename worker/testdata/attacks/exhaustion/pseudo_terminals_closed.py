@@ -11,4 +11,6 @@ try:
         held.append(second)
 except OSError:
     pass
+for second in held:
+    os.close(second)
 assert len(held) <= 256, f"{len(held)} pseudo-terminals were kept"
