@@ -144,6 +144,11 @@ func (p Policy) Check(ctx context.Context, raw string) error {
 	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return farm.Invalidf("callback_url must be a complete http or https address")
 	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return farm.Invalidf("callback_url has the port %s; ports are from 1 to 65535", farm.Shorten(port))
+		}
+	}
 	if u.User != nil {
 		return farm.Invalidf("callback_url holds a user name: remove it; callbacks are authenticated by their signature")
 	}

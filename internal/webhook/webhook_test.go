@@ -52,6 +52,8 @@ func TestCheckRefusesWhatIsNotPublic(t *testing.T) {
 		"https://good.example/hook": true, "http://1.1.1.1/": true,
 		"https://mixed.example/": false, "https://inner.example/": false, "https://nowhere.example/": false,
 		"https://good.example./hook": true, "https://good.example:8443/": true, "HTTPS://good.example/": true,
+		"https://good.example:0/": false, "https://good.example:1/": true, "https://good.example:65534/": true, "https://good.example:65535/": true,
+		"https://good.example:65536/": false, "https://good.example:00/": false,
 		"https:///path": false, "https://:80/": false, "//good.example/": false, "http://[::ffff:10.0.0.1]/": false, "http://2130706433/": false,
 		"file:///etc/passwd": false, "not a url": false, "http://127.0.0.1:8000/": false, "http://[::1]/": false, "http://u:p@good.example/": false,
 		"https://good.example/" + strings.Repeat("x", webhook.MaxURLBytes): false,
