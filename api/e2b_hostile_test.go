@@ -213,16 +213,7 @@ func TestE2BStreamsOfASandboxThatIsKilled(t *testing.T) {
 		startProcess:                      `{"process":{"cmd":"sleep","args":["600"]}}`,
 		"/filesystem.Filesystem/WatchDir": `{"path":"` + dir + `"}`,
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/e2b"+procedure, strings.NewReader(envelope(message)))
-		testbed.Must(t, err)
-		request.Header.Set("Content-Type", "application/connect+json")
-		for n := 0; n < len(headers); n += 2 {
-			request.Header.Set(headers[n], headers[n+1])
-		}
-		answer, err := http.DefaultClient.Do(request) // returns when the start is sent
-		testbed.Must(t, err)
-		t.Cleanup(func() { _ = answer.Body.Close() })
-		streams = append(streams, answer.Body)
+		streams = append(streams, e2bStream(t, f.web.URL, procedure, message, headers))
 	}
 	if answer, text := f.do("DELETE", "/e2b/sandboxes/"+id, nil, "X-API-KEY", key); answer.StatusCode != http.StatusNoContent {
 		t.Fatalf("%d %s", answer.StatusCode, text)
@@ -468,6 +459,21 @@ func TestE2BEntriesOfChangesAreBounded(t *testing.T) {
 	})
 }
 
+// e2bStream calls a procedure that answers with a stream, and returns when its start is sent.
+func e2bStream(t *testing.T, address, procedure, message string, headers []string) io.ReadCloser {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/e2b"+procedure, strings.NewReader(envelope(message)))
+	testbed.Must(t, err)
+	request.Header.Set("Content-Type", "application/connect+json")
+	for n := 0; n < len(headers); n += 2 {
+		request.Header.Set(headers[n], headers[n+1])
+	}
+	answer, err := http.DefaultClient.Do(request)
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return answer.Body
+}
+
 // A stream of changes holds no memory for those that were sent.
 func TestE2BChangesThatWereSentAreNotHeld(t *testing.T) {
 	t.Parallel()
@@ -475,20 +481,12 @@ func TestE2BChangesThatWereSentAreNotHeld(t *testing.T) {
 	f, dir, headers := e2bBox(t, withMemory(&m))
 	deep := filepath.Join(dir, strings.Repeat(strings.Repeat("d", 250)+"/", 12)) // so that an answer of the sandbox is charged
 	testbed.Must(t, os.MkdirAll(deep, 0o700))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/e2b/filesystem.Filesystem/WatchDir", strings.NewReader(envelope(`{"path":"`+deep+`"}`)))
-	testbed.Must(t, err)
-	request.Header.Set("Content-Type", "application/connect+json")
-	for n := 0; n < len(headers); n += 2 {
-		request.Header.Set(headers[n], headers[n+1])
-	}
-	answer, err := http.DefaultClient.Do(request) // returns when the start is sent
-	testbed.Must(t, err)
-	defer func() { _ = answer.Body.Close() }()
+	stream := e2bStream(t, f.web.URL, "/filesystem.Filesystem/WatchDir", `{"path":"`+deep+`"}`, headers)
 	const changes = 600
 	for n := range changes {
 		testbed.Must(t, os.Mkdir(filepath.Join(deep, fmt.Sprint(n)), 0o700))
 	}
-	events := bufio.NewScanner(answer.Body)
+	events := bufio.NewScanner(stream)
 	events.Split(func(data []byte, _ bool) (int, []byte, error) {
 		if len(data) < 5 || len(data) < 5+int(binary.BigEndian.Uint32(data[1:5])) {
 			return 0, nil, nil

@@ -251,7 +251,7 @@ type owners struct {
 }
 
 // find finds the tenant of a sandbox. What is not known is looked for in a list of all that is open, which all who ask share: they wait for one that has
-// begun since, and no flood of names delays another caller by more than listPause and the list. Who ended since then is found, too.
+// begun since, and no flood of names delays another caller by more than listPause and the list. A sandbox that has ended since the list is found, too.
 func (o *owners) find(ctx context.Context, id string, list func(context.Context) ([]farm.Ref, error)) (tenant string, err error) {
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return "", errSignature()

@@ -31,6 +31,39 @@ func TestPagesEscapeTextAndTryAgain(t *testing.T) {
 	}
 }
 
+// joined is the client of a connection that a Proxy passes on to a server in a sandbox, which has accepted the upgrade. over is closed when the Proxy has
+// ended it.
+func joined(t *testing.T, ctx context.Context, proxy *ports.Proxy, serve func(conn net.Conn)) (client net.Conn, over <-chan struct{}) { //nolint:revive // as in other helpers, t is first
+	t.Helper()
+	port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err == nil {
+			serve(conn)
+		}
+	}))
+	t.Cleanup(port.Close)
+	ended := make(chan struct{})
+	farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		dial := func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", port.Listener.Addr().String())
+		}
+		proxy.Serve(w, r.WithContext(ctx), ports.Target{Key: "one", Port: 1, Dial: dial}, ports.View{Path: "/", Fail: func(err error) { t.Error(err) }})
+	}))
+	t.Cleanup(farm.Close)
+	client, err := net.Dial("tcp", farm.Listener.Addr().String())
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	testbed.Must(t, err)
+	return client, ended
+}
+
 // An upgraded connection whose client neither reads nor sends ends with its request, when the farm stops, and when the client has stalled.
 func TestUpgradesWhoseClientDoesNotReadEnd(t *testing.T) {
 	t.Parallel()
@@ -38,40 +71,19 @@ func TestUpgradesWhoseClientDoesNotReadEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			full := make(chan struct{}) // nobody takes what the server in the sandbox sends
-			port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				conn, _, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer func() { _ = conn.Close() }()
-				_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-				for err == nil {
+			closing := make(chan struct{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			proxy := ports.New(closing, stall)
+			defer proxy.Close()
+			_, over := joined(t, ctx, proxy, func(conn net.Conn) {
+				for err := error(nil); err == nil; {
 					_ = conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
 					_, err = conn.Write(make([]byte, 1<<20))
 				}
 				close(full)
 				_, _ = io.Copy(io.Discard, conn)
-			}))
-			defer port.Close()
-			closing, over := make(chan struct{}), make(chan struct{})
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			proxy := ports.New(closing, stall)
-			defer proxy.Close()
-			farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				defer close(over)
-				dial := func(ctx context.Context) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, "tcp", port.Listener.Addr().String())
-				}
-				proxy.Serve(w, r.WithContext(ctx), ports.Target{Key: "one", Port: 1, Dial: dial}, ports.View{Path: "/", Fail: func(err error) { t.Error(err) }})
-			}))
-			defer farm.Close()
-			client, err := net.Dial("tcp", farm.Listener.Addr().String())
-			testbed.Must(t, err)
-			defer func() { _ = client.Close() }()
-			_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-			testbed.Must(t, err)
+			})
 			<-full
 			switch name {
 			case "WithTheRequest":
@@ -91,14 +103,10 @@ func TestUpgradesWhoseClientDoesNotReadEnd(t *testing.T) {
 // Each direction of an upgraded connection ends by itself.
 func TestUpgradesEndInEachDirection(t *testing.T) {
 	t.Parallel()
-	port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nover")
+	proxy := ports.New(nil, time.Minute)
+	defer proxy.Close()
+	client, over := joined(t, t.Context(), proxy, func(conn net.Conn) {
+		_, _ = io.WriteString(conn, "over")
 		half, _ := conn.(*net.TCPConn)
 		got, err := io.ReadAll(io.LimitReader(conn, 4))
 		if err = errors.Join(err, half.CloseWrite()); err != nil || string(got) != "more" {
@@ -107,24 +115,7 @@ func TestUpgradesEndInEachDirection(t *testing.T) {
 		if got, err = io.ReadAll(conn); err != nil || string(got) != "later" {
 			t.Errorf("after its end: %q, %v", got, err)
 		}
-	}))
-	defer port.Close()
-	over := make(chan struct{})
-	farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(over)
-		proxy := ports.New(nil, time.Minute)
-		defer proxy.Close()
-		dial := func(ctx context.Context) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", port.Listener.Addr().String())
-		}
-		proxy.Serve(w, r, ports.Target{Key: "one", Port: 1, Dial: dial}, ports.View{Path: "/", Fail: func(err error) { t.Error(err) }})
-	}))
-	defer farm.Close()
-	client, err := net.Dial("tcp", farm.Listener.Addr().String())
-	testbed.Must(t, err)
-	defer func() { _ = client.Close() }()
-	_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	testbed.Must(t, err)
+	})
 	from := bufio.NewReader(client)
 	answer, err := http.ReadResponse(from, nil) //nolint:bodyclose // an upgrade has none
 	testbed.Must(t, err)

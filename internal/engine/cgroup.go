@@ -103,7 +103,7 @@ func (e *Engine) limitTerminals(ctx context.Context, id string) error {
 	}
 	defer func() { _ = unix.Close(dir) }()
 	var theirs, ours unix.Stat_t
-	if err := errors.Join(unix.Fstat(dir, &theirs), unix.Stat("/dev/pts", &ours)); err != nil || theirs.Dev == ours.Dev { // the process is another one meanwhile
+	if err := errors.Join(unix.Fstat(dir, &theirs), unix.Stat("/dev/pts", &ours)); err != nil || theirs.Dev == ours.Dev { // the pid belongs to a process of the host by now
 		return err
 	}
 	change, err := unix.Fspick(dir, "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)

@@ -19,7 +19,7 @@ const (
 	// requestRate is how many requests the sandboxes of a tenant make in a second, and requestBurst how many at once: an install of a thousand packages
 	// makes some two thousand, and each takes up to half a millisecond of the worker. Further ones wait.
 	requestRate, requestBurst = 200, 4000
-	// pageUnit is how many bytes of a page count as one more request: it takes up to a millisecond to make them.
+	// pageUnit is how many bytes of a page count as one more request: rendering them takes up to a millisecond.
 	pageUnit  = 512 << 10
 	ratesKept = 10_000 // tenants whose requests are counted
 )

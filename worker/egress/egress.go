@@ -191,7 +191,7 @@ func (x *Exit) run(ctx context.Context) {
 	}
 }
 
-// refresh reads the rules and sets them. A sandbox without a record, or with half of one, reaches nothing.
+// refresh reads the rules and sets them. A sandbox without a record, or whose record has lost its document, reaches nothing.
 func (x *Exit) refresh(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, readTimeout)
 	defer done()
