@@ -89,11 +89,10 @@ func generationOf(labels map[string]string) int {
 
 // facts returns what hostConfig needs to know for a sandbox. cores must have been called before.
 func (e *Engine) facts(s sandboxSpec, cpus int) hostFacts {
-	facts := hostFacts{seccomp: e.seccomp, runtime: e.ownRuntime(), cpus: cpus}
-	if len(s.GPUs) > 0 {
-		facts.seccomp = e.seccompGPU // and NCCL reads the topology of buses
-	} else {
-		facts.devices = hostDevices(deviceTree)
+	gpus := len(s.GPUs) > 0 // NCCL reads the topology of buses
+	facts := hostFacts{seccomp: e.seccomp, runtime: e.ownRuntime(), cpus: cpus, devices: hostDevices(deviceTree, gpus)}
+	if gpus {
+		facts.seccomp = e.seccompGPU
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

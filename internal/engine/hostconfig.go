@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,8 +65,11 @@ func (s *sandboxSpec) validate() error {
 }
 
 const (
-	cpuShares   = 128 // where a sandbox lies beside services, an eighth of their weight; under the sandboxes' own cgroup, as much as any other
-	oomScoreAdj = 500 // a sandbox dies before the engine does; user code can lower it to 0 again, so the cgroup is the limit
+	cpuShares = 128 // where a sandbox lies beside services, an eighth of their weight; under the sandboxes' own cgroup, as much as any other
+	// oomScoreAdj makes the kernel end sandboxes before any program that uses less than 70 % of a host's memory, and their user code, which the agent
+	// starts with 950, before the agent. Neither can go below it if the engine has CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)), as on most hosts;
+	// elsewhere user code can lower it to 0.
+	oomScoreAdj = 700
 	openFiles   = 1024
 	nproc       = "nproc" // the limit that gVisor has of processes
 	// gVisorThreads is how many threads of the host gVisor may have for each of a sandbox, and gVisorOwnThreads beside them.
@@ -186,17 +190,24 @@ func tmpfs(s sandboxSpec, r farm.Resources) map[string]string {
 // deviceTree is where Linux describes the host's devices: disks with their serial numbers, buses, firmware.
 const deviceTree = "/sys/devices"
 
-// shownDevices are the parts of deviceTree that programs need: cores and memory, and the loopback interface.
-func shownDevices() []string { return []string{"system", "virtual"} }
+// hostDevices lists what is masked of a tree of devices, by name: all but cores, memory and the loopback interface. With buses their devices are
+// shown. The names differ from host to host (pci0000:00, platform, …), so they are read where this process runs: on the engine's host, or else
+// on a host that may be like it. None if it cannot be read.
+func hostDevices(tree string, buses bool) []string {
+	list := foldersExcept(tree, "virtual", "net")
+	if !buses {
+		list = append(foldersExcept(tree, "", "system", "virtual"), list...)
+	}
+	return list
+}
 
-// hostDevices lists the parts of a tree of devices that sandboxes do not see, by name. They differ from host to host (pci0000:00, platform,
-// …), so they are read where this process runs: on the engine's host, or else on a host that may be like it. None if it cannot be read.
-func hostDevices(tree string) []string {
-	entries, _ := os.ReadDir(tree) // sorted
+// foldersExcept lists the paths below deviceTree of the folders in a folder of tree.
+func foldersExcept(tree, folder string, except ...string) []string {
+	entries, _ := os.ReadDir(filepath.Join(tree, folder)) // sorted
 	var list []string
 	for _, entry := range entries {
-		if entry.IsDir() && !slices.Contains(shownDevices(), entry.Name()) {
-			list = append(list, path.Join(deviceTree, entry.Name()))
+		if entry.IsDir() && !slices.Contains(except, entry.Name()) {
+			list = append(list, path.Join(deviceTree, folder, entry.Name()))
 		}
 	}
 	return list
@@ -220,7 +231,12 @@ func maskedPaths(cpus int, devices []string) []string {
 	// how the host was started and built, its disks with what is written to them, the file locks of all, and
 	// what waits for its resources, where anybody could have the kernel watch for it
 	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/proc/pressure", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")
-	return append(paths, devices...)
+	for _, device := range devices {
+		if !slices.Contains(paths, device) {
+			paths = append(paths, device)
+		}
+	}
+	return paths
 }
 
 // uidTries is how often Create takes another uid. Two tries are enough unless creates of several workers meet each time.

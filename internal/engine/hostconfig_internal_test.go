@@ -54,7 +54,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 		LogConfig:     container.LogConfig{Type: "none"},
 		RestartPolicy: container.RestartPolicy{Name: "no"},
 		Init:          &no,
-		OomScoreAdj:   500,
+		OomScoreAdj:   700,
 		Runtime:       "hardened",
 		Sysctls: map[string]string{
 			"net.core.somaxconn": "128", "net.ipv4.tcp_rmem": "4096 16384 6291456", "net.ipv4.tcp_max_tw_buckets": "4096",
@@ -111,23 +111,29 @@ func TestHostConfigOfGVisor(t *testing.T) {
 	}
 }
 
-// What is masked of the host's devices: all but cores, memory and what is virtual. Sandboxes with GPUs see the buses.
+// What is masked of the host's devices: all but cores, memory and the loopback interface. Sandboxes with GPUs see the buses.
 func TestHostDevices(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()
-	for _, name := range []string{"virtual", "pci0000:00", "system", "LNXSYSTM:00"} {
+	for _, name := range []string{"virtual", "pci0000:00", "system", "LNXSYSTM:00", "virtual/net", "virtual/nvme-subsystem", "virtual/block"} {
 		testbed.Must(t, os.Mkdir(filepath.Join(tree, name), 0o700))
 	}
 	testbed.Must(t, os.WriteFile(filepath.Join(tree, "uevent"), nil, 0o600))
-	testbed.Diff(t, "", []string{"/sys/devices/LNXSYSTM:00", "/sys/devices/pci0000:00"}, hostDevices(tree))
-	got := hostDevices(filepath.Join(tree, "missing"))
+	virtual := []string{"/sys/devices/virtual/block", "/sys/devices/virtual/nvme-subsystem"}
+	testbed.Diff(t, "a sandbox with a GPU", virtual, hostDevices(tree, true))
+	all := append([]string{"/sys/devices/LNXSYSTM:00", "/sys/devices/pci0000:00"}, virtual...)
+	testbed.Diff(t, "", all, hostDevices(tree, false))
+	got := hostDevices(filepath.Join(tree, "missing"), false)
 	testbed.Check(t, got == nil, "without the tree: %v", got)
 	e := &Engine{}
 	with := spec()
 	with.GPUs = []string{"GPU-0"}
-	got = e.facts(with, 1).devices
-	testbed.Check(t, got == nil, "a sandbox with a GPU: %v", got)
-	testbed.Diff(t, "", hostDevices(deviceTree), e.facts(spec(), 1).devices)
+	testbed.Diff(t, "", hostDevices(deviceTree, true), e.facts(with, 1).devices)
+	testbed.Diff(t, "", hostDevices(deviceTree, false), e.facts(spec(), 1).devices)
+	masked := maskedPaths(0, virtual)
+	block := func(p string) bool { return p == virtual[0] }
+	i := slices.IndexFunc(masked, block)
+	testbed.Check(t, i >= 0 && slices.IndexFunc(masked[i+1:], block) < 0 && slices.Contains(masked, virtual[1]), "each once: %v", masked)
 }
 
 // No spec gives a sandbox access to the host.

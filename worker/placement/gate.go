@@ -198,7 +198,7 @@ func (p *Placer) limitSandboxes(ctx context.Context, memoryMB int) {
 	}
 	problem := err.Error()
 	if before := p.cgroupProblem.Swap(&problem); before == nil || *before != problem {
-		p.log.WarnContext(ctx, "sandboxes have no common memory limit: if they use more than the host has, the kernel may end other programs of the host (see sandfarm doctor)", "error", err)
+		p.log.WarnContext(ctx, "sandboxes have no common memory limit: if they use more than the host has, it is slow until the kernel ends some of them (see sandfarm doctor)", "error", err)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 // reapInterval is how often children are reaped even without a signal, in case one was lost.
 const reapInterval = time.Second
 
-// oomScore makes the kernel's out-of-memory killer kill user code before the agent. Child processes inherit it.
-const oomScore = "700"
+// oomScore makes the kernel's out-of-memory killer kill user code before the agent, which has 700 or less. Child processes inherit it.
+const oomScore = "950"
 
 // Reaper starts processes and is the only waiter for them. As PID 1 it also reaps orphans, so nothing in the agent may
 // use os/exec: two waiters would steal each other's children. Create it with NewReaper and stop it with Close.

@@ -110,12 +110,12 @@ func doctorSandboxCgroup(ctx context.Context, s *Settings, e *engine.Engine) Fin
 	f := Finding{What: "sandboxes' cgroup", Status: StatusOK, Found: "workers on this host limit the memory of all sandboxes together"}
 	if s.Worker.SandboxCgroup == placement.CgroupNone {
 		f.Status, f.Found = StatusNote, "worker.sandbox_cgroup is none"
-		f.Advice = "If sandboxes use more memory than the host has, the kernel may end other programs. Remove the setting, or set worker.memory_overcommit = 1."
+		f.Advice = "If sandboxes use more memory than the host has, it is slow until the kernel ends some of them. Remove the setting, or set worker.memory_overcommit = 1."
 		return f
 	}
 	if err := e.CheckLimitSandboxes(ctx); err != nil {
 		f.Status, f.Found = StatusNote, "the memory of all sandboxes together is not limited: "+err.Error()
-		f.Advice = "If sandboxes use more memory than the host has, the kernel may end other programs. Run the worker as root on the engine's host, or set worker.memory_overcommit = 1."
+		f.Advice = "If sandboxes use more memory than the host has, it is slow until the kernel ends some of them. Run the worker as root on the engine's host, or set worker.memory_overcommit = 1."
 	}
 	return f
 }

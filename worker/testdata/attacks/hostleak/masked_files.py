@@ -13,3 +13,7 @@ for path in ("/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_li
             assert not text or path == "/proc/iomem" and all(line.split()[0] == b"00000000-00000000" for line in text.splitlines()), (path, text[:100])
     except OSError:
         pass
+for folder, shown in ("/sys/devices", ("system", "virtual")), ("/sys/devices/virtual", ("net",)):
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        path = os.path.join(folder, name)
+        assert name in shown or not os.path.isdir(path) or not os.listdir(path), path
