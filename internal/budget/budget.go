@@ -1,6 +1,6 @@
 // Package budget limits the bytes that a process holds in memory for its callers: request bodies, answers, frames, buffers of uploads.
 //
-// A process has one Budget. Whoever is about to hold bytes for a tenant acquires them first and releases the Hold afterwards:
+// An API has one Budget, and so has a worker. Whoever is about to hold bytes for a tenant acquires them first and releases the Hold afterwards:
 //
 //	hold, err := memory.Acquire(ctx, tenant, size)
 //	if err != nil {
@@ -22,7 +22,7 @@
 //
 // Rules for users, so that nothing deadlocks: acquire the most that is needed, once, and give back what is not needed (Hold.Keep). Do
 // not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
-// S3 or refuse where they do. ReadAll, whose senders may be slow, acquires in steps, of which only the first waits.
+// S3 or refuse where they do. Work that other work waits for while it holds memory, as requests wait for jobs, has a Budget of its own. ReadAll, whose senders may be slow, acquires in steps, of which only the first waits.
 //
 // Places shares places for work in the same way, and Core the cores of the process for work on large bodies.
 package budget
@@ -54,7 +54,6 @@ const SmallBytes = 64 << 10
 type Budget struct {
 	small, large *pool
 	cores        *Places
-	part         string // see Apart
 }
 
 // New makes a budget of a number of bytes, at least 16 MiB.
@@ -63,21 +62,10 @@ func New(size int64) *Budget {
 	return &Budget{small: newPool(size / smallPart), large: newPool(size - size/smallPart), cores: NewPlaces(runtime.GOMAXPROCS(0))}
 }
 
-// Apart is the same Budget for a part of the process whose work callers of another part wait for: a tenant has a share of its own there. In one share,
-// the work would wait for what its own caller holds until it has ended.
-func (b *Budget) Apart(part string) *Budget {
-	if b == nil {
-		return nil
-	}
-	apart := *b
-	apart.part = part + "/"
-	return &apart
-}
-
 // Acquire waits until a tenant may hold n bytes. n above the tenant's share counts as the share: such a request waits until its tenant
 // holds nothing else. The error is that of ctx.
 func (b *Budget) Acquire(ctx context.Context, tenant string, n int64) (*Hold, error) {
-	h := b.hold(tenant)
+	h := &Hold{budget: b, tenant: tenant}
 	if err := h.Add(ctx, n); err != nil {
 		return nil, err
 	}
@@ -87,7 +75,7 @@ func (b *Budget) Acquire(ctx context.Context, tenant string, n int64) (*Hold, er
 // TryAcquire is Acquire for callers that cannot wait: nil, false means that there is no memory for n bytes now. No waiting caller is
 // delayed. n above the tenant's share is refused.
 func (b *Budget) TryAcquire(tenant string, n int64) (*Hold, bool) {
-	h := b.hold(tenant)
+	h := &Hold{budget: b, tenant: tenant}
 	if !h.Grow(n) {
 		return nil, false
 	}
@@ -97,16 +85,7 @@ func (b *Budget) TryAcquire(tenant string, n int64) (*Hold, bool) {
 // Lasting makes an empty Hold for bytes that may be held without an end. Grow adds to it; it never waits, and nobody waits for it. An eighth of
 // the bytes for large requests is all that a tenant has for such holds, beside its share.
 func (b *Budget) Lasting(tenant string) *Hold {
-	h := b.hold(tenant)
-	h.lasting = true
-	return h
-}
-
-func (b *Budget) hold(tenant string) *Hold {
-	if b != nil {
-		tenant = b.part + tenant
-	}
-	return &Hold{budget: b, tenant: tenant}
+	return &Hold{budget: b, tenant: tenant, lasting: true}
 }
 
 // pool is the one that serves a request for n bytes.
@@ -190,10 +169,18 @@ func (l Limits) Size() int64 {
 	return min(max(size, smallest), largest)
 }
 
-// Collectors are the metrics of a budget.
-func (b *Budget) Collectors() []prometheus.Collector {
+// Collectors are the metrics of the budgets of a process, together.
+func Collectors(all ...*Budget) []prometheus.Collector {
+	sum := func(get func(Stats) int64) func() float64 {
+		return func() (total float64) {
+			for _, b := range all {
+				total += float64(get(b.Stats()))
+			}
+			return total
+		}
+	}
 	gauge := func(name, help string, get func(Stats) int64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(get(b.Stats())) })
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, sum(get))
 	}
 	return []prometheus.Collector{
 		gauge("sandfarm_memory_budget_bytes", "Bytes that this process may hold for its callers at once (memory_budget_mb).", func(s Stats) int64 { return s.Size }),
@@ -201,6 +188,6 @@ func (b *Budget) Collectors() []prometheus.Collector {
 		gauge("sandfarm_memory_budget_waiting_bytes", "Bytes that callers wait for.", func(s Stats) int64 { return s.Waiting }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "sandfarm_memory_budget_waits_total", Help: "Requests for memory that had to wait.",
-		}, func() float64 { return float64(b.Stats().Waited) }),
+		}, sum(func(s Stats) int64 { return int64(s.Waited) })), //nolint:gosec // a count
 	}
 }

@@ -446,28 +446,6 @@ func TestWhatIsPinnedStays(t *testing.T) {
 	testbed.Must(t, budget.Pin(t.Context(), 1<<50))
 }
 
-// A part of the process has shares of its own, of the same bytes.
-func TestAPartHasSharesOfItsOwn(t *testing.T) {
-	t.Parallel()
-	b := budget.New(size)
-	first, ok := b.TryAcquire("a", share)
-	testbed.Require(t, ok, "there is no room for a share")
-	defer first.Release()
-	_, ok = b.TryAcquire("a", mib)
-	testbed.Check(t, !ok, "a tenant has more than its share")
-	work, ok := b.Apart("worker").TryAcquire("a", mib)
-	testbed.Require(t, ok, "the work that the tenant waits for has no room")
-	testbed.Check(t, b.Stats().Used == share+mib, "%d bytes are used", b.Stats().Used)
-	ctx, request := b.Apart("worker").With(t.Context(), "b", 0)
-	for _, hold := range []*budget.Hold{request, budget.Lasting(ctx)} {
-		testbed.Check(t, hold.Grow(mib), "a part has no room for another tenant")
-		hold.Release()
-	}
-	if work.Release(); b.Stats().Used != share {
-		t.Errorf("%d bytes are used", b.Stats().Used)
-	}
-}
-
 func TestNilBudgetGrantsEverything(t *testing.T) {
 	t.Parallel()
 	var b *budget.Budget
@@ -503,7 +481,7 @@ func TestMetrics(t *testing.T) {
 	hold, _ := b.TryAcquire("a", 30)
 	defer hold.Release()
 	r := prometheus.NewRegistry()
-	r.MustRegister(b.Collectors()...)
+	r.MustRegister(budget.Collectors(b, budget.New(size))...)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -516,7 +494,7 @@ func TestMetrics(t *testing.T) {
 		got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
 	}
 	want := map[string]float64{
-		"sandfarm_memory_budget_bytes": size, "sandfarm_memory_budget_used_bytes": 30,
+		"sandfarm_memory_budget_bytes": 2 * size, "sandfarm_memory_budget_used_bytes": 30,
 		"sandfarm_memory_budget_waiting_bytes": 0, "sandfarm_memory_budget_waits_total": 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

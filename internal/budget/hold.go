@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,14 +23,6 @@ type Hold struct {
 	mu           sync.Mutex
 	small, large int64 // bytes of each pool
 	pinned       int64 // what the function Keep leaves
-}
-
-// of is the tenant, whichever part of the process the Budget is for.
-func (h *Hold) of() string {
-	if h.budget == nil {
-		return h.tenant
-	}
-	return strings.TrimPrefix(h.tenant, h.budget.part)
 }
 
 // Bytes is how many bytes are held.
@@ -157,8 +148,7 @@ type holdKey struct{}
 // With gives a request a Hold of its own, for a tenant, which Charge and Keep find in the context. The caller releases it when the
 // request is over. timeout is how long Charge waits; 0: as long as its context lasts.
 func (b *Budget) With(ctx context.Context, tenant string, timeout time.Duration) (context.Context, *Hold) {
-	h := b.hold(tenant)
-	h.timeout = timeout
+	h := &Hold{budget: b, tenant: tenant, timeout: timeout}
 	if b != nil {
 		h.core = &core{places: b.cores, tenant: tenant}
 	}
@@ -172,7 +162,7 @@ func Renew(ctx context.Context) (context.Context, *Hold) {
 	if h == nil || h.budget == nil {
 		return ctx, nil
 	}
-	return h.budget.With(ctx, h.of(), h.timeout)
+	return h.budget.With(ctx, h.tenant, h.timeout)
 }
 
 // Lasting makes an empty Hold for the tenant of the request's (nil if it has none), see Budget.Lasting. The caller releases it.
@@ -181,7 +171,7 @@ func Lasting(ctx context.Context) *Hold {
 	if h == nil {
 		return nil
 	}
-	return h.budget.Lasting(h.of())
+	return h.budget.Lasting(h.tenant)
 }
 
 func of(ctx context.Context) *Hold {

@@ -79,10 +79,10 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 	if len(secret) == 0 {
 		return nil
 	}
-	view := service.New(service.Deps{Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Logger: p.Log}, service.Options{Limits: p.Settings.Limits})
+	view := service.New(service.Deps{Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.work, Logger: p.Log}, service.Options{Limits: p.Settings.Limits})
 	sender := webhook.NewSender(webhook.Policy{AllowPrivate: p.Settings.API.AllowPrivateCallbacks})
 	return func(ctx context.Context, ref farm.Ref) error {
-		ctx, memory := p.Memory.With(ctx, ref.Tenant, 0)
+		ctx, memory := p.work.With(ctx, ref.Tenant, 0)
 		defer memory.Release()
 		record, err := p.Store.Job(ctx, ref)
 		if farm.CodeOf(err) == farm.CodeNotFound {

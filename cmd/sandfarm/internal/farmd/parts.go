@@ -38,13 +38,13 @@ type Parts struct {
 	Queue    *queue.Client
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
-	// Memory is the budget for what this process holds for its callers.
-	Memory  *budget.Budget
-	uploads *budget.Budget // for the buffers of uploads to S3
-	callers *budget.Budget // for those of uploads that callers send
-	staging *budget.Budget // for output of jobs that run; never waited for
-	egress  *budget.Budget // for connections of sandboxes to hosts; never waited for
-	limits  budget.Limits  // on the memory of this process and of its machine
+	Memory   *budget.Budget // for what this process holds for its callers
+	work     *budget.Budget // for what a worker holds for jobs; requests hold Memory while they wait for those
+	uploads  *budget.Budget // for the buffers of uploads to S3
+	callers  *budget.Budget // for those of uploads that callers send
+	staging  *budget.Budget // for output of jobs that run; never waited for
+	egress   *budget.Budget // for connections of sandboxes to hosts; never waited for
+	limits   budget.Limits  // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
 
@@ -53,7 +53,7 @@ type Parts struct {
 	closers []func() error
 }
 
-// open connects to Redis and S3. With builtin it starts its own if the settings name none.
+// open connects to Redis and S3. With builtin, as for an API and a worker in one process, it starts its own if the settings name none.
 func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, builtin bool) (p *Parts, err error) {
 	p = &Parts{Settings: s, Log: log, Persistent: true, metrics: counted}
 	defer func() {
@@ -63,7 +63,7 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 	}()
 	addThreads()
 	shortenSlices()
-	if err := p.openMemory(); err != nil {
+	if err := p.openMemory(builtin); err != nil {
 		return p, err
 	}
 	if err := p.openTracing(ctx); err != nil {
@@ -120,8 +120,8 @@ const (
 	egressPart  = 8
 )
 
-// openMemory makes the budgets of this process.
-func (p *Parts) openMemory() error {
+// openMemory makes the budgets of this process; both says that it is API and worker.
+func (p *Parts) openMemory(both bool) error {
 	var err error
 	if p.limits, err = budget.ReadLimits(); err != nil {
 		return err
@@ -134,8 +134,14 @@ func (p *Parts) openMemory() error {
 	p.callers = budget.New(size / uploadPart / 2)
 	p.staging = budget.New(size / stagingPart)
 	p.egress = budget.New(size / egressPart)
-	p.Memory = budget.New(size - size/uploadPart - size/stagingPart)
-	return telemetry.Register(p.metrics.registry, p.Memory.Collectors()...)
+	size -= size/uploadPart + size/stagingPart
+	if !both {
+		p.Memory = budget.New(size)
+		p.work = p.Memory
+		return telemetry.Register(p.metrics.registry, budget.Collectors(p.Memory)...)
+	}
+	p.Memory, p.work = budget.New(size/2), budget.New(size/2)
+	return telemetry.Register(p.metrics.registry, budget.Collectors(p.Memory, p.work)...)
 }
 
 func (p *Parts) openRedis(ctx context.Context, builtin bool) error {

@@ -42,7 +42,7 @@ func (p *Parts) newWorker(e node.Engine, build imageBuilder, version string, cal
 	}
 	deps := worker.Deps{
 		Metrics: p.metrics.registry, Tracer: p.tracer,
-		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory.Apart("worker"), Staging: p.staging, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
+		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Memory: p.work, Staging: p.staging, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		LiveAddress: func(listen string) (string, error) {
 			network, address := p.Redis.Route()
 			return relay.ListenAddress(listen, network, address)

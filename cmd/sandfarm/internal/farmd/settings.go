@@ -27,7 +27,7 @@ import (
 type Settings struct {
 	Data string `toml:"data" default:".sandfarm" doc:"Directory of all persistent data: Redis, artifacts, keys. Created if missing."`
 	// MemoryBudget is in MiB.
-	MemoryBudget int                `toml:"memory_budget_mb" min:"0" doc:"MiB that this process may hold in memory for its callers at once: request bodies, output on its way, events being read. What is beyond it waits; one tenant gets at most half, and where one process is both API and worker half of each part. 0: a quarter of the process's memory limit (cgroup or GOMEMLIMIT), or an eighth of the machine's memory where there is none; at most 2048."`
+	MemoryBudget int                `toml:"memory_budget_mb" min:"0" doc:"MiB that this process may hold in memory for its callers at once: request bodies, output on its way, events being read. What is beyond it waits; one tenant gets at most half. Where one process is both API and worker, each has half. 0: a quarter of the process's memory limit (cgroup or GOMEMLIMIT), or an eighth of the machine's memory where there is none; at most 2048."`
 	Log          LogSettings        `toml:"log"`
 	Metrics      MetricsSettings    `toml:"metrics"`
 	Telemetry    TraceSettings      `toml:"telemetry"`

@@ -371,3 +371,25 @@ func TestMetricsAreShownUnderTrustedNamesOnly(t *testing.T) {
 		testbed.Diff(t, fmt.Sprintf("Host %q: status", host), want, answer.StatusCode)
 	}
 }
+
+// A worker in the process of the API does not wait for what requests hold while they wait for its jobs.
+func TestMemoryOfAPIAndWorker(t *testing.T) {
+	t.Parallel()
+	for _, both := range []bool{false, true} {
+		counted, err := newMetrics("test", "v1")
+		testbed.Must(t, err)
+		p := &Parts{Settings: &Settings{MemoryBudget: 64}, metrics: counted}
+		testbed.Must(t, p.openMemory(both))
+		for _, tenant := range []string{"a", "b"} {
+			_, ok := p.Memory.TryAcquire(tenant, p.Memory.Share())
+			testbed.Require(t, ok, "the API has no share for tenant %s", tenant)
+		}
+		_, ok := p.work.TryAcquire("a", p.work.Share())
+		testbed.Check(t, ok == both, "in one process %v: the worker has memory: %v", both, ok)
+		sum := p.Memory.Stats().Size
+		if both {
+			sum += p.work.Stats().Size
+		}
+		testbed.Check(t, sum == 32<<20, "in one process %v: %d bytes in all", both, sum)
+	}
+}
