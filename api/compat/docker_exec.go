@@ -19,12 +19,7 @@ const (
 	// maxExecBytes is how long the results of an answer may be, in JSON, for another job to start: those of that one come on top. Each result, note and
 	// package counts outcomeBytes beside its texts.
 	maxExecBytes = 8 << 20
-	// scarceBytes is what is left of a stream where there is no memory for the answer.
-	scarceBytes  = 4 << 10
 	outcomeBytes = 256
-	// jobsWeight is how often results count while another job runs: what lasts (budget.Lasting) may have a quarter of the tenant's share, so their answer takes
-	// half of that (budget.BodyWeight).
-	jobsWeight = 2
 )
 
 // dockerExecuted is the answer of sandbox_exec.
@@ -64,11 +59,10 @@ func dockerExec(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	out := dockerExecuted{Success: true, Results: []dockerOutcome{}}
-	results := execResults{held: budget.Lasting(ctx)}
-	defer results.held.Release()
+	var results execResults
 	for i, group := range commandGroups(c.Texts("commands")) {
 		if i > 0 {
-			err := results.keep()
+			err := results.keep(ctx)
 			if err == nil && c.more != nil {
 				err = c.more(ctx)
 			}
@@ -102,37 +96,14 @@ func dockerExec(ctx context.Context, c *Call) (any, error) {
 			break
 		}
 	}
-	if err := results.answer(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, err
-		}
-		out.shorten()
-	}
 	return out, nil
 }
 
-// shorten keeps the ends of long streams: there is no memory for more, and the commands have run.
-func (e *dockerExecuted) shorten() {
-	end := func(text string) string {
-		if len(text) <= scarceBytes {
-			return text
-		}
-		return "[…]\n" + strings.ToValidUTF8(strings.Clone(text[len(text)-scarceBytes:]), "")
-	}
-	for i := range e.Results {
-		e.Results[i].Stdout, e.Results[i].Stderr = end(e.Results[i].Stdout), end(e.Results[i].Stderr)
-	}
-	e.Notes = append(e.Notes, "The commands have run, but this server has no memory for their whole output now: only its ends are here.")
-}
-
-// execResults counts the results of a call's jobs, in JSON. While a job runs, those of the jobs before are held as what lasts: the worker of the job may
-// be in this process, and wait for what else its tenant holds.
-type execResults struct {
-	bytes int64
-	held  *budget.Hold
-}
+// execResults counts the results of a call's jobs, in JSON: of all, and of the last.
+type execResults struct{ all, last int64 }
 
 func (e *execResults) add(job *wire.Job) {
+	e.last = 0
 	if job.Result == nil || job.Result.Command == nil {
 		return
 	}
@@ -147,27 +118,20 @@ func (e *execResults) add(job *wire.Job) {
 	for _, note := range r.Notes {
 		n += farm.Quoted(note)
 	}
-	e.bytes += int64(n)
+	e.last = int64(n)
+	e.all += e.last
 }
 
-// keep holds the results while another job runs, or says why none may start. Those up to budget.SmallBytes need no room.
-func (e *execResults) keep() error {
-	if e.bytes > maxExecBytes {
-		return farm.Errorf(farm.CodeTooLarge, "The results so far have %d bytes, and beyond %d no other command starts. Run the rest in another call, and write long output to files.", e.bytes, maxExecBytes)
+// keep keeps the last results charged until the answer is written, while another job runs, or says why none may start.
+func (e *execResults) keep(ctx context.Context) error {
+	if e.all > maxExecBytes {
+		return farm.Errorf(farm.CodeTooLarge, "The results so far have %d bytes, and beyond %d no other command starts. Run the rest in another call, and write long output to files.", e.all, maxExecBytes)
 	}
-	if e.bytes > budget.SmallBytes && !e.held.Grow(e.bytes*jobsWeight-e.held.Bytes()) {
+	err := budget.Pin(ctx, e.last*budget.BodyWeight)
+	if farm.CodeOf(err) == farm.CodeExhausted {
 		return farm.Errorf(farm.CodeExhausted, "This server has no memory for more results now. Run the rest in another call.")
 	}
-	return nil
-}
-
-// answer charges the request for the results of several jobs, which are encoded next.
-func (e *execResults) answer(ctx context.Context) error {
-	if e.held.Bytes() == 0 {
-		return nil // what the only job gave is charged
-	}
-	budget.Keep(ctx, 0)
-	return budget.Charge(ctx, e.bytes*budget.BodyWeight)
+	return err
 }
 
 // env sets PWD, so that a shell names the working directory as the tools do.
