@@ -230,7 +230,8 @@ func maskedPaths(cpus int, devices []string) []string {
 	paths = append(paths, "/sys/devices/virtual/nvme-subsystem", "/sys/devices/virtual/nvme-fabrics", "/sys/hypervisor")
 	// how the host was started and built, its disks with what is written to them, the file locks of all, and
 	// what waits for its resources, where anybody could have the kernel watch for it
-	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/proc/pressure", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")
+	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/mdstat", "/proc/partitions", "/proc/pressure", "/proc/spl", "/proc/swaps",
+		"/sys/fs/bcachefs", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/f2fs", "/sys/fs/nilfs2", "/sys/fs/xfs", "/sys/kernel/irq")
 	for _, device := range devices {
 		if !slices.Contains(paths, device) {
 			paths = append(paths, device)

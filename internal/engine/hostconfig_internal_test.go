@@ -41,7 +41,8 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
 			"/sys/devices/virtual/powercap", "/sys/devices/system/cpu/cpu0/thermal_throttle",
 			"/sys/devices/system/cpu/cpu1/thermal_throttle", "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi", "/sys/devices/virtual/nvme-subsystem", "/sys/devices/virtual/nvme-fabrics", "/sys/hypervisor",
-			"/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/proc/pressure", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs", "/sys/devices/pci0000:00",
+			"/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/mdstat", "/proc/partitions", "/proc/pressure", "/proc/spl", "/proc/swaps",
+			"/sys/fs/bcachefs", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/f2fs", "/sys/fs/nilfs2", "/sys/fs/xfs", "/sys/kernel/irq", "/sys/devices/pci0000:00",
 		},
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		Tmpfs: map[string]string{

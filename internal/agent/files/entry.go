@@ -177,7 +177,7 @@ func metadataOf(p string) map[string]string {
 		if err != nil { // it has more, or is gone
 			continue
 		}
-		one := map[string]string{strings.TrimPrefix(name, farm.MetadataPrefix): string(value[:n])}
+		one := map[string]string{strings.TrimPrefix(name, farm.MetadataPrefix): strings.TrimSuffix(string(value[:n]), "\x00")}
 		if farm.CheckMetadata(one) != nil {
 			continue
 		}
@@ -225,6 +225,9 @@ func setMetadata(f *os.File, metadata map[string]string) error {
 		}
 	}
 	for key, value := range metadata {
+		if len(value)%8 == 4 { // a sandbox may set none of such a length, which an access control list has
+			value += "\x00"
+		}
 		err := unix.Fsetxattr(fd, farm.MetadataPrefix+key, []byte(value), 0)
 		switch {
 		case errors.Is(err, unix.ENOTSUP):

@@ -341,7 +341,7 @@ func TestMetadataOfFiles(t *testing.T) {
 	}
 	full := map[string]string{}
 	for n := range farm.MaxMetadata {
-		full[fmt.Sprintf("%0*d", farm.MaxMetadataKey, n)] = strings.Repeat("v", 10)
+		full[fmt.Sprintf("%0*d", farm.MaxMetadataKey, n)] = strings.Repeat("v", 4+8*n)
 	}
 	full[strings.Repeat("0", farm.MaxMetadataKey)] = strings.Repeat("v", farm.MaxMetadataValue)
 	for name, metadata := range map[string]map[string]string{"some": {"author": "me", "b": ""}, "other": {"b": "c"}, "all that there may be": full} {
@@ -352,6 +352,10 @@ func TestMetadataOfFiles(t *testing.T) {
 	}
 	if _, err := write(full); err != nil {
 		t.Error(err)
+	}
+	for key := range full { // a sandbox may set no attribute that has the length of an access control list
+		n, err := unix.Getxattr(file, farm.MetadataPrefix+key, nil)
+		testbed.Check(t, err == nil && n%8 != 4, "%s has %d bytes, %v", key, n, err)
 	}
 	testbed.Must(t, os.Rename(file, file+"2"))
 	e, err := l.FSStat(t.Context(), file+"2")
