@@ -420,7 +420,7 @@ func inputsOf(args []string) ([]input, error) {
 		case err != nil:
 			return nil, about("--file", unreadable(in.from, err))
 		case info.IsDir():
-			return nil, usagef("--file %s is a directory: send its files one by one, or copy it into a sandbox with `sandfarm files put`", in.from)
+			return nil, usagef("--file %s is a directory: copy it into a sandbox (sandfarm cp -r %s ID:) and run the code there (--sandbox ID)", in.from, quoteOne(in.from))
 		}
 		if in.to == "" || strings.HasSuffix(in.to, "/") {
 			in.to = path.Join(in.to, filepath.Base(in.from))

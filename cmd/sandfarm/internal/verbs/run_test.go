@@ -234,10 +234,12 @@ func TestRunSaysHowElseCodeRuns(t *testing.T) {
 	f.Routes["POST /v1/sandboxes/sbx_1/execute"] = f.gives(http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: "no such language", Errors: []wire.FieldError{{Pointer: "/language"}}})
 	file := filepath.Join(t.TempDir(), "x.js")
 	put(t, file, "1")
+	dir := filepath.Dir(file)
 	for want, args := range map[string][]string{
 		"with Node: echo 'node x.js' | sandfarm run --lang bash --image node --file " + file + " -\n":               {"run", file, "-s", "sbx_1"},
 		"with Node: save it as a.js, then echo 'node a.js' | sandfarm run --lang bash --image node --file a.js -\n": {"run", "-", "-s", "sbx_1", "--lang", "javascript"},
 		"no such language.\n": {"run", "-", "-s", "sbx_1", "--lang", "perl"},
+		"--file " + dir + " is a directory: copy it into a sandbox (sandfarm cp -r " + dir + " ID:) and run the code there (--sandbox ID). See \"sandfarm run --help\"\n": {"run", "-", "-f", dir + ":in"},
 		"code gets no arguments, such as \"a\": pass values with -e NAME=VALUE, or copy plot.py into a sandbox (sandfarm cp) and run it there (sandfarm exec). See \"sandfarm run --help\"\n": {"run", "plot.py", "a", "b"},
 	} {
 		if got := f.sandfarm(t.Context(), "1", args...); !strings.HasSuffix(got.stderr, want) {
