@@ -50,7 +50,7 @@ func beside(name, code string, inputs []input) (files []string) {
 
 // checkBeside refuses to have packages installed for modules that are beside the code, and says of others that they are not sent.
 func (a *app) checkBeside(name, code string, inputs []input, f *runFlags) error {
-	if name == "-" || f.sandbox != "" || !isPython(name, f.lang) {
+	if name == "-" || f.sandbox != "" || !f.isPython() {
 		return nil
 	}
 	files := beside(name, code, inputs)
@@ -113,10 +113,8 @@ func unsent(name string, e *wire.CodeError, f *runFlags) (note string, ok bool) 
 	return "", false
 }
 
-// isPython reports whether the code is Python.
-func isPython(name, lang string) bool {
-	return lang == "python" || lang == "" && languageOf(name) == ""
-}
+// isPython reports whether the code is Python, once its language is known.
+func (f *runFlags) isPython() bool { return f.lang == "python" || f.lang == "" }
 
 // maxCopied is the largest script that goes along as a file: a request has its code, too.
 const maxCopied = 4 << 20
@@ -125,7 +123,7 @@ const maxCopied = 4 << 20
 // (multiprocessing). A sandbox that has such a file keeps it. Code of stdin and of other languages has no name.
 func asFile(ctx context.Context, c *client.Client, name string, inputs []input, f *runFlags) (string, []input) {
 	info, err := os.Stat(name)
-	if name == "-" || !isPython(name, f.lang) || err != nil || !info.Mode().IsRegular() || !utf8.ValidString(name) {
+	if name == "-" || !f.isPython() || err != nil || !info.Mode().IsRegular() || !utf8.ValidString(name) {
 		return "", inputs
 	}
 	filename := filepath.Base(name)

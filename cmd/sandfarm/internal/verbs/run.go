@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -66,7 +65,7 @@ leaves at once.`,
 	flags := c.Flags()
 	flags.StringVarP(&f.sandbox, "sandbox", "s", "", "ID of an existing sandbox to run in; it keeps its variables")
 	flags.StringVar(&f.context, "context", "", "kernel of the sandbox; each keeps its own variables (with --sandbox)")
-	flags.StringVar(&f.lang, "lang", "", "language of the code (default: by the extension of FILE, else python)")
+	flags.StringVar(&f.lang, "lang", "", "language of the code (default: by the extension of FILE or its #! line, else python)")
 	flags.StringVar(&f.timeout, "timeout", "", "maximum run time, such as 90s or 10m (default: the farm's)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "file to send along, PATH[:DEST] (repeatable)")
@@ -94,10 +93,15 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	return argCount(1, 1, "FILE (or - for stdin)")(cmd, args)
 }
 
-// inNode adds to an error how JavaScript runs, if the error is that the image does not run it.
-func inNode(name, lang string, err error) error {
+// otherwise adds to an error how the code runs, if the error is that the image does not run its language. found reports that nobody named that.
+func otherwise(name, lang string, found bool, err error) error {
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok || cmp.Or(lang, languageOf(name)) != "javascript" || !slices.ContainsFunc(e.Fields, func(f wire.FieldError) bool { return f.Pointer == "/language" }) {
+	switch {
+	case !ok || !slices.ContainsFunc(e.Fields, func(f wire.FieldError) bool { return f.Pointer == "/language" }):
+		return err
+	case lang != "javascript" && found:
+		return errors.Join(err, &hint{text: fmt.Sprintf("That is the language by the name of %s or its first line; --lang names another one.", name)})
+	case lang != "javascript":
 		return err
 	}
 	file, where := name, ""
@@ -126,6 +130,10 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	if err != nil {
 		return err
 	}
+	found := f.lang == ""
+	if found {
+		f.lang = languageOf(name, code)
+	}
 	if err := a.checkBeside(name, string(code), inputs, f); err != nil {
 		return err
 	}
@@ -139,18 +147,18 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 			return err
 		}
 	}
-	submit, err := a.submission(ctx, c, f, name, filename, string(code), inputs)
+	submit, err := a.submission(ctx, c, f, filename, string(code), inputs)
 	if err != nil {
 		return err
 	}
 	job, err := follower.do(ctx, submit)
 	if err != nil {
-		return inNode(name, f.lang, err)
+		return otherwise(name, f.lang, found, err)
 	}
 	if err := a.finish(ctx, c, follower, job, name, f); err != nil {
 		return err
 	}
-	if name != "-" && (!isPython(name, f.lang) || readsInput.Match(code)) {
+	if name != "-" && (!f.isPython() || readsInput.Match(code)) {
 		a.noteInput("code gets none; --file sends a file along")
 	}
 	return outcome(job)
@@ -209,7 +217,7 @@ func (a *app) ownSandbox(ctx context.Context, c *client.Client, f *runFlags) (en
 }
 
 // submission prepares a run: in a new sandbox, or in the one that --sandbox names.
-func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, name, filename, code string, inputs []input) (func(context.Context) (wire.Job, error), error) {
+func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, filename, code string, inputs []input) (func(context.Context) (wire.Job, error), error) {
 	timeout, err := seconds("timeout", f.timeout)
 	if err != nil {
 		return nil, err
@@ -218,10 +226,6 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 	if err != nil {
 		return nil, err
 	}
-	lang := f.lang
-	if lang == "" {
-		lang = languageOf(name)
-	}
 	if f.sandbox != "" {
 		if err := putAll(ctx, c.Files(f.sandbox), inputs); err != nil {
 			return nil, err
@@ -229,7 +233,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 		if err := a.installFirst(ctx, c, f.sandbox, f.packages); err != nil {
 			return nil, err
 		}
-		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Filename: filename, Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit)}
+		request := wire.ExecuteRequest{Code: code, Language: optional(f.lang), Filename: filename, Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit)}
 		return func(ctx context.Context) (wire.Job, error) { return c.Execute(ctx, f.sandbox, request) }, nil
 	}
 	resources, err := f.spec.resources()
@@ -245,7 +249,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 		return nil, err
 	}
 	request := wire.RunRequest{
-		Code: code, Language: optional(lang), Filename: filename, Files: files, Env: env, TimeoutSeconds: timeout,
+		Code: code, Language: optional(f.lang), Filename: filename, Files: files, Env: env, TimeoutSeconds: timeout,
 		Image: optional(f.spec.image), Network: optional(f.spec.network), Runtime: optional(f.spec.runtime), AllowHosts: f.spec.hosts, Secrets: secrets, GPU: f.spec.gpus(), Resources: resources,
 		AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit),
 	}
@@ -393,12 +397,33 @@ func (a *app) read(name string) ([]byte, error) {
 	return code, nil
 }
 
-// languageOf is the language of an extension, which the farm may not run and then refuses; empty for the farm's default.
-func languageOf(name string) string {
-	return map[string]string{
-		".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".r": "r", ".jl": "julia", ".sh": "bash", ".bash": "bash",
-		".rb": "ruby", ".go": "go", ".rs": "rust", ".java": "java", ".c": "c", ".cc": "c++", ".cpp": "c++", ".php": "php", ".pl": "perl", ".lua": "lua",
-	}[strings.ToLower(filepath.Ext(name))]
+// extensions are the languages of files by the ends of their names, also of files that are data: the farm refuses what its image does not run.
+// Python is the farm's default.
+var extensions = map[string]string{
+	".py": "", ".pyw": "", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".r": "r", ".jl": "julia", ".sh": "bash", ".bash": "bash",
+	".rb": "ruby", ".go": "go", ".rs": "rust", ".java": "java", ".c": "c", ".cc": "c++", ".cpp": "c++", ".php": "php", ".pl": "perl", ".lua": "lua",
+	".sql": "sql", ".ps1": "powershell", ".bat": "batch", ".html": "html", ".css": "css", ".md": "markdown", ".json": "json", ".csv": "csv",
+	".xml": "xml", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml",
+}
+
+// interpreter matches the program that the first line of code names (#!).
+var interpreter = regexp.MustCompile(`^#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]*)?(?:\S*/)?)?([A-Za-z]+)`)
+
+// languageOf is the language of code that is in the file of this name: that of the extension, or of the program that its first line names. The
+// farm may not run it and then refuses; empty for the farm's default.
+func languageOf(name string, code []byte) string {
+	if lang, ok := extensions[strings.ToLower(filepath.Ext(name))]; ok {
+		return lang
+	}
+	found := interpreter.FindSubmatch(code)
+	if found == nil {
+		return ""
+	}
+	program := string(found[1])
+	if lang, ok := map[string]string{"sh": "bash", "dash": "bash", "node": "javascript", "Rscript": "r", "pypy": "python", "ipython": "python", "uv": "python"}[program]; ok {
+		return lang
+	}
+	return program
 }
 
 // input is a file to send along.

@@ -239,7 +239,7 @@ func TestRunSaysHowElseCodeRuns(t *testing.T) {
 		"with Node: echo 'node x.js' | sandfarm run --lang bash --image node --file " + file + " -\n":               {"run", file, "-s", "sbx_1"},
 		"with Node: save it as a.js, then echo 'node a.js' | sandfarm run --lang bash --image node --file a.js -\n": {"run", "-", "-s", "sbx_1", "--lang", "javascript"},
 		"no such language.\n": {"run", "-", "-s", "sbx_1", "--lang", "perl"},
-		"--file " + dir + " is a directory: copy it into a sandbox (sandfarm cp -r " + dir + " ID:) and run the code there (--sandbox ID). See \"sandfarm run --help\"\n": {"run", "-", "-f", dir + ":in"},
+		"--file " + dir + " is a directory: copy it into a sandbox (sandfarm cp -r " + dir + " ID:) and run the code there (--sandbox ID). See \"sandfarm run --help\"\n":                     {"run", "-", "-f", dir + ":in"},
 		"code gets no arguments, such as \"a\": pass values with -e NAME=VALUE, or copy plot.py into a sandbox (sandfarm cp) and run it there (sandfarm exec). See \"sandfarm run --help\"\n": {"run", "plot.py", "a", "b"},
 	} {
 		if got := f.sandfarm(t.Context(), "1", args...); !strings.HasSuffix(got.stderr, want) {
@@ -255,11 +255,12 @@ func TestRunOfARubyFileIsNotPython(t *testing.T) {
 	f.Routes["POST /v1/sandboxes/sbx_1/execute"] = func(w http.ResponseWriter, r *http.Request) {
 		var sent wire.ExecuteRequest
 		testbed.Must(t, json.NewDecoder(r.Body).Decode(&sent))
-		f.answer(w, http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: fmt.Sprintf("image python does not run the language %q; it runs python, bash", *sent.Language)})
+		f.answer(w, http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: fmt.Sprintf("image python does not run the language %q; it runs python, bash", *sent.Language), Errors: []wire.FieldError{{Pointer: "/language"}}})
 	}
 	file := filepath.Join(t.TempDir(), "x.RB")
 	put(t, file, "puts 1")
-	want := "sandfarm: image python does not run the language \"ruby\"; it runs python, bash.\n"
+	want := "sandfarm: image python does not run the language \"ruby\"; it runs python, bash.\n" +
+		"sandfarm: That is the language by the name of " + file + " or its first line; --lang names another one.\n"
 	if got := f.sandfarm(t.Context(), "", "run", file, "-s", "sbx_1"); got.code != 1 || got.stderr != want {
 		t.Errorf("%+v, want %q", got, want)
 	}
@@ -418,6 +419,7 @@ func TestRunSendsItsFile(t *testing.T) {
 	shell, other := filepath.Join(dir, "x.sh"), filepath.Join(dir, "other")
 	put(t, shell, "2")
 	put(t, other, "3")
+	put(t, filepath.Join(dir, "x.sql"), "4")
 	const work = `"files":[{"path":"work.py","content_base64":"`
 	for name, c := range map[string]struct {
 		args []string
@@ -425,6 +427,7 @@ func TestRunSendsItsFile(t *testing.T) {
 	}{
 		"New":         {[]string{file}, []string{`POST /v1/run {"code":"1","filename":"work.py",` + work + `MQ=="}]}`}},
 		"Bash":        {[]string{shell}, []string{`POST /v1/run {"code":"2","language":"bash"}`}},
+		"Data":        {[]string{filepath.Join(dir, "x.sql")}, []string{`POST /v1/run {"code":"4","language":"sql"}`}},
 		"OtherLang":   {[]string{file, "--lang", "r"}, []string{`POST /v1/run {"code":"1","language":"r"}`}},
 		"Stdin":       {[]string{"-"}, []string{`POST /v1/run {"code":"9"}`}},
 		"NoExtension": {[]string{other, "--lang", "python"}, []string{`POST /v1/run {"code":"3","language":"python","filename":"other","files":[{"path":"other","content_base64":"Mw=="}]}`}},
@@ -449,6 +452,46 @@ func TestRunSendsItsFile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The first line of code says its language where the name of its file does not.
+func TestRunReadsTheInterpreterOfCode(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, code, want string }{
+		{"x", "#!/bin/sh\n", "bash"},
+		{"x", "#! /usr/bin/env bash\n", "bash"},
+		{"x.txt", "#!/bin/bash -eu\n", "bash"},
+		{"-", "#!/bin/dash", "bash"},
+		{"x", "#!/usr/bin/python3.12\n", "python"},
+		{"x", "#!/usr/bin/env -S uv run --script\n", "python"},
+		{"x", "#!/usr/bin/env node\n", "javascript"},
+		{"x", "#!/usr/bin/awk -f\n", "awk"},
+		{"x", "print(1) #!/bin/sh\n", ""},
+		{"x", "\n#!/bin/sh\n", ""},
+		{"x", "#!\n1", ""},
+		{"x", "# code\n", ""},
+		{"x.py", "#!/bin/sh\n", ""},
+		{"x.SH", "#!/usr/bin/python\n", "bash"},
+	} {
+		f := newFarm(t)
+		f.Script = prints("", wire.ExecuteResult{})
+		name := test.name
+		if name != "-" {
+			name = filepath.Join(t.TempDir(), name)
+			put(t, name, test.code)
+		}
+		got := f.sandfarm(t.Context(), test.code, "run", name, "--no-save")
+		var sent wire.RunRequest
+		_, body, _ := strings.Cut(f.asked()[0], " {")
+		testbed.Must(t, json.Unmarshal([]byte("{"+body), &sent))
+		lang := ""
+		if sent.Language != nil {
+			lang = *sent.Language
+		}
+		if got.code != 0 || lang != test.want {
+			t.Errorf("%s with %q is sent as %q, want %q: %+v", test.name, test.code, lang, test.want, got)
+		}
 	}
 }
 
