@@ -16,7 +16,7 @@ func pairs(what string, args []string, lookup func(string) string) (map[string]s
 	out := make(map[string]string, len(args))
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
-		if name == "" || (!ok && lookup == nil) {
+		if name == "" || !ok && (lookup == nil || strings.ContainsAny(name, ": ")) {
 			form := "NAME=VALUE"
 			if lookup == nil {
 				form = "KEY=VALUE"

@@ -53,10 +53,19 @@ func TestUntilHasTheDayOfWhatIsFar(t *testing.T) {
 
 func TestErrorsOfPairsHaveTheFormOfTheHelp(t *testing.T) {
 	t.Parallel()
-	for want, lookup := range map[string]func(string) string{"--label \"=foo\" does not have the form KEY=VALUE": nil, "--env \"=foo\" does not have the form NAME=VALUE": func(string) string { return "" }} {
-		flag, _, _ := strings.Cut(want, " ")
-		if _, err := pairs(flag, []string{"=foo"}, lookup); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
+	none := func(string) string { return "" }
+	for _, test := range []struct {
+		flag, arg, want string
+		lookup          func(string) string
+	}{
+		{"--label", "=foo", `"=foo" does not have the form KEY=VALUE`, nil},
+		{"--env", "=foo", `"=foo" does not have the form NAME=VALUE`, none},
+		{"--env", "FOO:1", `"FOO:1" does not have the form NAME=VALUE`, none},
+		{"--env", "FOO 1", `"FOO 1" does not have the form NAME=VALUE`, none},
+		{"--env", "FOO", "FOO: the variable FOO has no value here; give it one with FOO=VALUE", none},
+	} {
+		if _, err := pairs(test.flag, []string{test.arg}, test.lookup); err == nil || !strings.HasPrefix(err.Error(), test.flag+" "+test.want) {
+			t.Errorf("%v, want %s %s", err, test.flag, test.want)
 		}
 	}
 }
