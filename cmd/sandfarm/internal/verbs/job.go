@@ -34,7 +34,8 @@ func (a *app) jobLs() *cobra.Command {
 		Use: "ls", Aliases: []string{"list"}, Short: "List jobs, newest first",
 		Long: `List jobs, newest first. STATE says how the job ended, and OUTCOME whether what it ran was successful: ok, or the error or exit
 code of what failed. TOOK counts from the time at which a worker started the job, also what its timeout does not: the start of its sandbox
-or kernel, the end of code that was stopped, and the storing of files. "sandfarm job get ID" shows how long its code ran.`,
+or kernel, the end of code that was stopped, and the storing of files. WHAT is the file that ran, or the beginning of what did.
+"sandfarm job get ID" shows more of it, and how long it ran.`,
 		Example: `  sandfarm job ls
   sandfarm job ls --failed
   sandfarm job ls --sandbox sbx_… --state running`,
@@ -44,9 +45,9 @@ or kernel, the end of code that was stopped, and the storing of files. "sandfarm
 			filter.Outcome = "failed"
 		}
 		now := time.Now()
-		head := []string{"ID", "KIND", "STATE", "OUTCOME", "SANDBOX", "CREATED", "TOOK"}
+		head := []string{"ID", "KIND", "STATE", "OUTCOME", "SANDBOX", "CREATED", "TOOK", "WHAT"}
 		return listed(a, c.Jobs(ctx, filter), limit, head, func(j wire.Job) []string {
-			return []string{j.ID, j.Kind, j.State, outcomeText(j), j.SandboxID, since(j.CreatedAt, now), took(j, now)}
+			return []string{j.ID, j.Kind, j.State, outcomeText(j), j.SandboxID, since(j.CreatedAt, now), took(j, now), briefly(j)}
 		})
 	})
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only jobs of this sandbox")
@@ -219,6 +220,26 @@ func asked(j wire.Job) [2]string {
 		text = strings.Join(lines[:maxAskedLines], "\n")
 	}
 	return [2]string{name, text}
+}
+
+// maxBrief is how many characters a list shows of what a job was asked to do.
+const maxBrief = 40
+
+// briefly is what a job was asked to do, as a list shows it: a file, or the beginning of code or a command; empty if it runs nothing.
+func briefly(j wire.Job) string {
+	r := j.Request
+	if r == nil {
+		return ""
+	}
+	text := cmp.Or(r.Filename, strings.TrimSpace(r.Code), strings.Join(r.Commands, "; "), strings.Join(r.Packages, " "), r.Path)
+	line, _, cut := strings.Cut(text, "\n")
+	if brief := []rune(line); len(brief) > maxBrief {
+		line, cut = string(brief[:maxBrief-1]), true
+	}
+	if cut {
+		line += "…"
+	}
+	return line
 }
 
 func artifactNames(artifacts []wire.Artifact) string {

@@ -31,7 +31,7 @@ func TestLists(t *testing.T) {
 		want []string // words of the second line
 	}{
 		"Sandboxes": {[]string{"sandbox", "ls"}, []string{"sbx_1", "red�[31m", "name", "ready", "python", "1m", "ago", "in", "3h"}},
-		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "-", "0s", "ago", "-"}},
+		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "-", "0s", "ago", "-", "-"}},
 		"Queues":    {[]string{"queues"}, []string{"gpu", "3", "1", "2.5", "5/8"}},
 		"Image":     {[]string{"image", "ls"}, []string{"python", "python,", "bash", "2.3", "GiB", "Data"}},
 		"Images":    {[]string{"images"}, []string{"python", "python,", "bash", "2.3", "GiB", "Data"}},
@@ -122,6 +122,22 @@ func TestJobLsShowsOutcomes(t *testing.T) {
 			}
 			testbed.Diff(t, "requests", []string{"GET /v1/jobs?limit=200&outcome=failed"}, f.asked())
 		})
+	}
+}
+
+func TestJobLsShowsWhatJobsDo(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("é", 39)
+	for want, request := range map[string]*wire.JobSpec{
+		"work.py": {Filename: "work.py", Code: "1"}, "a = 1…": {Code: "\n a = 1\nb"}, "ls; pwd": {Commands: []string{"ls", "pwd"}}, "six numpy": {Packages: []string{"six", "numpy"}},
+		"in/a.csv": {Operation: "write", Path: "in/a.csv"}, line: {Code: line}, line + "x": {Code: line + "x"}, line + "…": {Code: line + "xy"}, "�[31m": {Code: "\x1b[31m"}, "-": {},
+	} {
+		f := newFarm(t)
+		f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{{ID: "job_1", Request: request}}})
+		got := f.sandfarm(t.Context(), "", "job", "ls")
+		if lines := strings.Split(got.out, "\n"); got.code != 0 || len(lines) != 3 || !strings.HasSuffix(lines[1], "  "+want) {
+			t.Errorf("%+v, want %q at the end", got, want)
+		}
 	}
 }
 
