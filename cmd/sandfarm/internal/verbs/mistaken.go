@@ -115,6 +115,9 @@ func suggestions(c *cobra.Command, args []string) []string {
 	if flag := map[string]string{"version": "--version", "login": "--key"}[name]; flag != "" && !c.HasParent() {
 		return []string{flag}
 	}
+	if c.Name() == "packages" && slices.Contains([]string{"uninstall", "remove", "rm", "delete"}, name) {
+		return []string{"sandfarm exec ID 'pip uninstall -y NAME'"}
+	}
 	if idForm.MatchString(name) {
 		if len(args) > 1 && !idForm.MatchString(args[1]) { // the command behind the id
 			found := suggestions(c, []string{args[1], name})

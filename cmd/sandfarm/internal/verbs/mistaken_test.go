@@ -73,6 +73,8 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		{`"cancel ` + someJob + `"`, []string{"job", someJob, "stop"}},
 		{`"attach" or "job events"`, []string{"logs", someSandbox}},
 		{`"packages install"`, []string{"install", someSandbox, "numpy"}},
+		{`"install"`, []string{"packages", "instal", someSandbox, "numpy"}},
+		{`"sandfarm exec ID 'pip uninstall -y NAME'"`, []string{"packages", "uninstall", someSandbox, "numpy"}},
 		{`"sandbox ls"`, []string{"ls"}},
 		{`"kill"`, []string{"signal", someSandbox}},
 		{`"ssh"`, []string{"shell", someSandbox}},
