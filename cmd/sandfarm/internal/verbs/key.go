@@ -46,7 +46,7 @@ func (a *app) keyCreate() *cobra.Command {
 		if r.Tenant == "" {
 			return usagef("--tenant is missing")
 		}
-		life, err := seconds("expires", expires)
+		life, err := a.life("expires", expires, "day", 366)
 		if err != nil {
 			return err
 		}

@@ -59,6 +59,11 @@ func TestKeyCreate(t *testing.T) {
 			t.Errorf("--expires %s: %+v", expires, r)
 		}
 	}
+	for expires, want := range map[string]string{"1": "sandfarm: --expires 1 is 1 second; --expires 1d is 1 day\n", "366": "sandfarm: --expires 366 is 366 seconds; --expires 366d is 366 days\n", "367": "", "30d": ""} {
+		if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--expires", expires); !strings.HasPrefix(r.stderr, want+"key_1: ") {
+			t.Errorf("--expires %s: %+v, want %q first", expires, r, want)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "new.key")
 	if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--save", file); r.code != 0 || r.out != "" || !strings.Contains(r.stderr, "The key is in "+file+", and nowhere else.") {
 		t.Errorf("%+v", r)

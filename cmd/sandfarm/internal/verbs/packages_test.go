@@ -266,7 +266,7 @@ func TestRunStopsIfAPackageCannotBeInstalled(t *testing.T) {
 
 func TestATimeToLiveWithoutAUnitIsSaidToBeSeconds(t *testing.T) {
 	t.Parallel()
-	for ttl, want := range map[string]string{"5": "sandfarm: --ttl 5 is 5 seconds; 5 minutes are --ttl 5m\n", "5s": "", "5m": "", "60": "", "0": ""} {
+	for ttl, want := range map[string]string{"5": "sandfarm: --ttl 5 is 5 seconds; --ttl 5m is 5 minutes\n", "5s": "", "5m": "", "59": "sandfarm: --ttl 59 is 59 seconds; --ttl 59m is 59 minutes\n", "60": "", "0": ""} {
 		f := newFarm(t)
 		f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusAccepted, wire.Created{Sandbox: wire.Sandbox{ID: "sbx_1"}, Job: wire.Job{ID: "job_1", State: "completed"}})
 		if got := f.sandfarm(t.Context(), "", "sandbox", "create", "--no-wait", "--ttl", ttl); got.code != 0 || got.stderr != want {

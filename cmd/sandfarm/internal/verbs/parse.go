@@ -56,11 +56,12 @@ func seconds(flag, text string) (*int, error) {
 	return new(int(math.Ceil(n))), nil
 }
 
-// ttl parses --ttl. A number without a unit is one of seconds, which is said where minutes may be meant.
-func (a *app) ttl(text string) (*int, error) {
-	n, err := seconds("ttl", text)
-	if _, bare := strconv.Atoi(text); bare == nil && n != nil && *n > 0 && *n < 60 {
-		fmt.Fprintf(a.Err, "sandfarm: --ttl %[1]s is %[1]s seconds; %[1]s minutes are --ttl %[1]sm\n", text)
+// life parses how long something lives. A number without a unit is one of seconds, which is said of those up to most: there another unit, such as
+// minute, may be meant.
+func (a *app) life(flag, text, unit string, most int) (*int, error) {
+	n, err := seconds(flag, text)
+	if _, bare := strconv.Atoi(text); bare == nil && n != nil && *n > 0 && *n <= most {
+		fmt.Fprintf(a.Err, "sandfarm: --%s %s is %s; --%s %s%s is %s\n", flag, text, plural(*n, "second"), flag, text, unit[:1], plural(*n, unit))
 	}
 	return n, err
 }

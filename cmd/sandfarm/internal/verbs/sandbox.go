@@ -53,7 +53,7 @@ the sandbox is there all the same. Ctrl-C cancels the creation.`,
 		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), Runtime: optional(spec.runtime), OnIdle: optional(onIdle), GPU: spec.gpus(), AllowHosts: spec.hosts, Secrets: secrets, Packages: packages}
 		var errs [5]error
 		request.Resources, errs[0] = spec.resources()
-		request.TTLSeconds, errs[1] = a.ttl(ttl)
+		request.TTLSeconds, errs[1] = a.life("ttl", ttl, "minute", 59)
 		request.IdleSeconds, errs[2] = seconds("idle", idle)
 		request.Env, errs[3] = pairs("--env", env, a.Getenv)
 		request.Labels, errs[4] = pairs("--label", labels, nil)
@@ -229,7 +229,7 @@ func (a *app) sandboxKeep() *cobra.Command {
 		request := wire.UpdateRequest{Name: optional(name)}
 		var errs [3]error
 		var wanted map[string]string
-		request.TTLSeconds, errs[0] = a.ttl(ttl)
+		request.TTLSeconds, errs[0] = a.life("ttl", ttl, "minute", 59)
 		request.IdleSeconds, errs[1] = seconds("idle", idle)
 		wanted, errs[2] = pairs("--label", labels, nil)
 		if err := errors.Join(errs[:]...); err != nil {
