@@ -25,6 +25,18 @@ func (ks *Kernels) fullness() string {
 	return sentence(ks.places(), limit)
 }
 
+// because is the error of a kernel that did not start with what of the sandbox is full, and whether a process was refused meanwhile: the kernel
+// itself may have ended without a word.
+func because(err error, full string, refused bool) error {
+	switch {
+	case refused:
+		return fmt.Errorf("%w: %w", err, unix.EAGAIN)
+	case full != "":
+		return fmt.Errorf("%s (%w)", full, err)
+	}
+	return err
+}
+
 // Files returns the bytes of memory that the sandbox's files take, and the places that hold a MiB or more of them, with their sizes.
 func (ks *Kernels) Files() (used int64, places string) { return filesIn(ks.places()) }
 

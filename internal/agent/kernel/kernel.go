@@ -57,12 +57,11 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 		questions: map[uint64]*posed{},
 	}
 	ks.running.Go(func() {
+		refused := process.Refusals()
 		k.err = ks.boot(ctx, k, at, python)
 		if k.err != nil {
 			k.end(ks.cfg.Reaper)
-			if full := ks.fullness(); full != "" {
-				k.err = fmt.Errorf("%s (%w)", full, k.err)
-			}
+			k.err = because(k.err, ks.fullness(), process.Refusals() > refused)
 		}
 		close(k.ready)
 		if k.proc != nil {

@@ -233,13 +233,13 @@ func (k *kernel) endedOnPurpose() bool {
 	return k.onPurpose
 }
 
-// notStarted is the sentence for callers on a kernel that could not be started.
-func notStarted(err error) string {
+// notStarted is the sentence for callers on what, such as a kernel, that could not be started.
+func notStarted(what string, err error) string {
 	why := execution.Cut(err.Error(), 4<<10)
 	if process.IsOutOfProcesses(why) {
-		return "The kernel could not be started: " + process.OutOfProcesses
+		return what + " could not be started: " + process.OutOfProcesses
 	}
-	return "The kernel could not be started: " + why + "."
+	return what + " could not be started: " + why + "."
 }
 
 // awaitKernel waits until a kernel can be used.
@@ -250,7 +250,7 @@ func awaitKernel(ctx context.Context, k *kernel) error {
 		return ctx.Err()
 	}
 	if k.err != nil {
-		return farm.Wrap(k.err, farm.CodeUnavailable, "%s", notStarted(k.err))
+		return farm.Wrap(k.err, farm.CodeUnavailable, "%s", notStarted("The kernel", k.err))
 	}
 	return nil
 }
@@ -367,7 +367,7 @@ func (ks *Kernels) Run(e *execution.Execution) {
 		return
 	}
 	if k.err != nil {
-		e.Finish(execution.Failed("KernelStartError", notStarted(k.err)))
+		e.Finish(execution.Failed("KernelStartError", notStarted("The kernel", k.err)))
 		return
 	}
 	if e.Spec.Cell == nil {

@@ -194,7 +194,7 @@ func (ks *Kernels) runFresh(e *execution.Execution, at *slot, interpreter string
 	}
 	p, err := ks.cfg.Reaper.StartLogged(e, argv, env, at.cwd, process.Streams{})
 	if err != nil {
-		return execution.Failed("StartError", err.Error())
+		return execution.Failed("StartError", notStarted("The code", err))
 	}
 	ks.cfg.Reaper.Wait(e, p)
 	return agent.Outcome{ExitCode: p.ExitCode(), FreshProcess: true, Error: reported(report)}

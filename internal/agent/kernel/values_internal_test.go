@@ -161,15 +161,19 @@ func TestWhatIsFull(t *testing.T) {
 func TestKernelThatIsNotStartedSaysWhatHelps(t *testing.T) {
 	t.Parallel()
 	limit := "The kernel could not be started: " + process.OutOfProcesses
+	ended := errors.New("the Python kernel ended while it started")
 	for name, c := range map[string]struct {
 		err  error
 		want string
 	}{
 		"no process": {fmt.Errorf("start kernel: %w", syscall.EAGAIN), limit},
 		"no thread":  {errors.New("the Python kernel ended while it started: RuntimeError: can't start new thread"), limit},
-		"other":      {errors.New("the Python kernel ended while it started"), "The kernel could not be started: the Python kernel ended while it started."},
+		"other":      {because(ended, "", false), "The kernel could not be started: the Python kernel ended while it started."},
+		"refused":    {because(ended, "", true), limit},
+		"full":       {because(ended, "nothing fits", false), "The kernel could not be started: nothing fits (the Python kernel ended while it started)."},
+		"both":       {because(ended, "nothing fits", true), limit},
 	} {
-		testbed.Diff(t, name, c.want, notStarted(c.err))
+		testbed.Diff(t, name, c.want, notStarted("The kernel", c.err))
 	}
 }
 

@@ -206,6 +206,16 @@ func statNumber(text, name string) int64 {
 	return 0
 }
 
+// Refusals returns how often the sandbox's limit of processes has refused one. 0 where there are no control groups, as in gVisor.
+func Refusals() int64 {
+	for _, path := range []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"} {
+		if raw, err := readShort(path); err == nil {
+			return statNumber(raw, "max")
+		}
+	}
+	return 0
+}
+
 const (
 	// ticks are those of /proc in a second, on every Linux.
 	ticks = 100
