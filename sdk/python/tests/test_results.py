@@ -242,22 +242,28 @@ def test_texts_name_what_is_here() -> None:
 
 
 TOLD = ("Install it.", "Or else.")
+LACKS = (Installed("six", status="installed"), Installed("nope", status="failed", message="there is no nope"))
+FAILED = "package nope: failed: there is no nope\n"
 
 
 @pytest.mark.parametrize(
-    ("result", "message"),
+    ("result", "message", "lines"),
     [
-        (ExecuteResult(exit_code=3, notes=TOLD), "the code exited with 3"),
-        (CommandResult((CommandOutcome("false", 1),), notes=TOLD), "'false' exited with 1"),
-        (InstallResult((Installed(status="failed", message="there is no six"),), notes=TOLD), "there is no six"),
+        (ExecuteResult(exit_code=3, notes=TOLD), "the code exited with 3", ""),
+        (ExecuteResult(exit_code=3, installed=LACKS, notes=TOLD), "the code exited with 3", FAILED),
+        (CommandResult((CommandOutcome("false", 1),), notes=TOLD), "'false' exited with 1", ""),
+        (CommandResult((CommandOutcome("false", 1),), installed=LACKS, notes=TOLD), "'false' exited with 1", FAILED),
+        (InstallResult((Installed(status="failed", message="there is no six"),), notes=TOLD), "there is no six", ""),
     ],
 )
-def test_an_error_of_a_result_has_its_notes(result: ExecuteResult | CommandResult | InstallResult, message: str) -> None:
+def test_an_error_of_a_result_has_its_remarks(
+    result: ExecuteResult | CommandResult | InstallResult, message: str, lines: str
+) -> None:
     with pytest.raises(ResultError) as raised:
         result.check()
     for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
         printed = "".join(traceback.format_exception_only(type(error), error))
-        assert printed.endswith(f"Error: {message}\nnote: Install it.\nnote: Or else.\n")
+        assert printed.endswith(f"Error: {message}\n{lines}note: Install it.\nnote: Or else.\n")
         assert str(error) == (message if sys.version_info >= (3, 11) else printed.partition(": ")[2].rstrip("\n"))
 
 

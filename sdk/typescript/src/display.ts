@@ -1,3 +1,4 @@
+import { remarks } from "./results.js";
 import type { DisplayData, ExecuteResult, Rich } from "./schema.js";
 
 /** A displayed value, in all of its formats. */
@@ -55,9 +56,7 @@ export function textOf(result: ExecuteResult): string {
   const values = displaysOf(result).map((value) => value.text);
   const code = result.exit_code === 0 ? [] : [`exit code ${result.exit_code}`];
   const ended = result.error ? [result.error.traceback.join("\n") || `${result.error.name}: ${result.error.value}`] : code;
-  const failed = result.installed.filter((one) => one.status === "failed").map((one) => [`package ${one.name || one.requested}`, one.status, one.message].filter(Boolean).join(": "));
-  const notes = result.notes.map((note) => `note: ${note}`);
-  return [result.stdout, result.stderr, ...values, ...ended, ...failed, ...notes].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
+  return [result.stdout, result.stderr, ...values, ...ended, ...remarks(result)].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
 }
 
 /** The bytes of base64. */

@@ -74,7 +74,7 @@ export class WaitTimeout extends SandfarmError {
   }
 }
 
-/** What ran was not successful. Only calls with `check: true`, and installs, throw it. The end of its message are the farm's notes. */
+/** What ran was not successful. Only calls with `check: true`, and installs, throw it. The end of its message are the packages that could not be installed automatically, and the farm's notes. */
 export class ResultError<R = unknown> extends SandfarmError {
   constructor(
     message: string,

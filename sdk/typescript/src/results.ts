@@ -51,16 +51,18 @@ function packagesOf(packages: InstalledOne[] | undefined): InstalledOne[] {
   return (packages ?? []).map((one) => (one.message ? { ...one, message: asHere(one.message) } : one));
 }
 
-/** A message with a line for each note of the farm. */
-function noted(message: string, notes: readonly string[]): string {
-  return [message, ...notes.map((note) => `note: ${note}`)].join("\n");
+/** A line for each package that could not be installed automatically, and for each note of the farm. */
+export function remarks(result: { installed?: InstalledOne[]; notes: string[] }): string[] {
+  const failed = (result.installed ?? []).filter((one) => one.status === "failed");
+  return [...failed.map((one) => [`package ${one.name || one.requested}`, one.status, one.message].filter(Boolean).join(": ")), ...result.notes.map((note) => `note: ${note}`)];
 }
 
 /** The result of code; with `check` throws ResultError if it was not successful. */
 export function ranCode(result: ExecuteResult, check: boolean): RunResult {
   const ran = { ...result, installed: packagesOf(result.installed), notes: notesOf(result), ok: result.exit_code === 0 && !result.error };
   if (!check || ran.ok) return ran;
-  throw new ResultError(noted(result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`, ran.notes), ran);
+  const message = result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`;
+  throw new ResultError([message, ...remarks(ran)].join("\n"), ran);
 }
 
 /** The result of commands; with `check` throws ResultError if one failed. */
@@ -77,7 +79,7 @@ export function ranCommands(result: CommandResult, check: boolean): BashResult {
   };
   if (check && failed) {
     const last = failed.stderr.trim().split("\n").at(-1);
-    throw new ResultError(noted(`${failed.command} ended with exit code ${failed.exit_code}${last ? `: ${last}` : ""}`, ran.notes), ran);
+    throw new ResultError([`${failed.command} ended with exit code ${failed.exit_code}${last ? `: ${last}` : ""}`, ...remarks(ran)].join("\n"), ran);
   }
   return ran;
 }
@@ -88,6 +90,6 @@ export function installed(result: InstallResult, check: boolean): PackagesResult
   const failed = packages.filter((one) => one.status !== "installed");
   const versions = Object.fromEntries(packages.flatMap(({ name, status, version }) => (status === "installed" ? [[name, version ?? ""]] : [])));
   const done = { ...result, packages, notes: notesOf(result), ok: failed.length === 0, versions };
-  if (check && failed.length > 0) throw new ResultError(noted(failed.map((one) => one.message).join("\n"), done.notes), done);
+  if (check && failed.length > 0) throw new ResultError([...failed.map((one) => one.message), ...remarks(done)].join("\n"), done);
   return done;
 }

@@ -94,16 +94,21 @@ test("the text of a result has the exit code where nothing was raised", () => {
   assert.equal(textOf(result), "out\nerr\nexit code 137");
 });
 
-test("the text of a result has the packages that could not be installed", async (t) => {
+test("the text and the error of a result have the packages that could not be installed", async (t) => {
   const installed = [
     { name: "six", requested: "six", status: "installed", version: "1" },
     { name: "nope", requested: "nope", status: "failed", message: "there is no nope: ask by GET /v1/sandboxes/sbx_1/packages." },
     { name: "", requested: "./a", status: "failed" },
   ];
   const result = { stdout: "", stderr: "", exit_code: 1, error: { name: "E", value: "v", traceback: [] }, results: [], installed, notes: ["Or else."] };
-  const { farm } = await serve(t, json(200, { ...done, result }));
-  const ran = await farm.sandbox("sbx_1").run("import nope", { auto_install: true });
-  assert.equal(textOf(ran), "E: v\npackage nope: failed: there is no nope: ask by sandbox.packages.list().\npackage ./a: failed\nnote: Or else.");
+  const commands = { results: [{ command: "nope", exit_code: 1, stdout: "", stderr: "" }], installed, notes: ["Or else."] };
+  const { farm } = await serve(t, json(200, { ...done, result }), json(200, { ...done, result }), json(200, { ...done, result: commands }));
+  const box = farm.sandbox("sbx_1");
+  const ran = await box.run("import nope", { auto_install: true });
+  const lines = "package nope: failed: there is no nope: ask by sandbox.packages.list().\npackage ./a: failed\nnote: Or else.";
+  assert.equal(textOf(ran), "E: v\n" + lines);
+  await assert.rejects(box.run("import nope", { check: true }), { name: "ResultError", message: "E: v\n" + lines });
+  await assert.rejects(box.bash("nope", { check: true }), { name: "ResultError", message: "nope ended with exit code 1\n" + lines });
 });
 
 test("your own key is sent", async (t) => {

@@ -213,17 +213,17 @@ class WaitTimeout(SandfarmError, TimeoutError):
 class ResultError(SandfarmError):
     """What ran was not successful. Only `check()` and the argument `check=True` raise it.
 
-    The farm's notes on it are those of the exception, which its traceback shows; with Python 3.10 its message ends with them.
+    The packages that could not be installed automatically and the farm's notes are notes of the exception, which its traceback
+    shows; with Python 3.10 its message ends with them.
     """
 
-    def __init__(self, message: str, *, notes: Sequence[str] = ()) -> None:
-        lines = [f"note: {note}" for note in notes]
+    def __init__(self, message: str, *, remarks: Sequence[str] = ()) -> None:
         if sys.version_info >= (3, 11):
             super().__init__(message)
-            for line in lines:
+            for line in remarks:
                 self.add_note(line)
         else:
-            super().__init__("\n".join([message, *lines]))
+            super().__init__("\n".join([message, *remarks]))
 
 
 _BY_CODE: Mapping[str, type[SandfarmError]] = {

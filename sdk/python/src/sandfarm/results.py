@@ -89,10 +89,15 @@ def _notes(notes: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(as_here, notes))
 
 
-def _noted(text: str, notes: tuple[str, ...], installed: tuple[Installed, ...] = ()) -> str:
-    """A text with a line for each package that could not be installed automatically, and for each note of the farm."""
+def _remarks(notes: tuple[str, ...], installed: tuple[Installed, ...] = ()) -> list[str]:
+    """A line for each package that could not be installed automatically, and for each note of the farm."""
     failed = (": ".join(filter(None, (f"package {p.name or p.requested}", p.status, p.message))) for p in installed if not p.ok)
-    return "\n".join([*([text] if text else []), *failed, *(f"note: {note}" for note in notes)])
+    return [*failed, *(f"note: {note}" for note in notes)]
+
+
+def _noted(text: str, notes: tuple[str, ...], installed: tuple[Installed, ...] = ()) -> str:
+    """A text with its remarks."""
+    return "\n".join([*([text] if text else []), *_remarks(notes, installed)])
 
 
 @dataclass(frozen=True)
@@ -321,7 +326,7 @@ class CodeError(ResultError):
     """
 
     def __init__(self, message: str, *, result: ExecuteResult) -> None:
-        super().__init__(message, notes=result.notes if result else ())
+        super().__init__(message, remarks=_remarks(result.notes, result.installed) if result else ())
         self.result = result
 
 
@@ -333,7 +338,7 @@ class CommandError(ResultError):
     """
 
     def __init__(self, message: str, *, result: CommandResult) -> None:
-        super().__init__(message, notes=result.notes if result else ())
+        super().__init__(message, remarks=_remarks(result.notes, result.installed) if result else ())
         self.result = result
 
 
@@ -345,7 +350,7 @@ class PackageError(ResultError):
     """
 
     def __init__(self, message: str, *, result: InstallResult) -> None:
-        super().__init__(message, notes=result.notes if result else ())
+        super().__init__(message, remarks=_remarks(result.notes) if result else ())
         self.result = result
 
 
