@@ -180,7 +180,7 @@ func (c *call) executePython() (*answer, error) {
 		traceback, left := withoutLibraries(r.Execute.Error.Traceback)
 		if left > 0 {
 			r.Execute.Error.Traceback = traceback
-			r.Execute.Notes = append(r.Execute.Notes, fmt.Sprintf("The traceback lacks %d frames of libraries; get_job_result with this job_id has them.", left))
+			r.Execute.Notes = append(r.Execute.Notes, fmt.Sprintf("The traceback lacks %s of libraries, which get_job_result with this job_id has.", farm.Plural(left, "frame")))
 		}
 	}
 	return c.jobAnswer(&job)

@@ -233,13 +233,13 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 		fmt.Fprintf(b, "file %s (%s, %d bytes)\n", a.Path, kind, a.Size)
 	}
 	if out.unlisted > 0 {
-		fmt.Fprintf(b, "and %d more files: call list_files\n", out.unlisted)
+		fmt.Fprintf(b, "and %s: call list_files\n", farm.Plural(out.unlisted, "more file"))
 	}
 	if slices.ContainsFunc(out.artifacts, func(a wire.Artifact) bool { return !strings.HasPrefix(a.Path, farm.OutputDir) }) {
 		b.WriteString("download_file gives a link to a file.\n")
 	}
 	if out.skipped > 0 {
-		fmt.Fprintf(b, "note: %d more files were not stored; they are still in the workspace.\n", out.skipped)
+		fmt.Fprintf(b, "note: %s not stored, but still in the workspace.\n", farm.Plural(out.skipped, "more file"))
 	}
 }
 

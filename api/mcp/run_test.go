@@ -140,7 +140,7 @@ func TestALongTracebackHasNoFramesOfLibraries(t *testing.T) {
 	testbed.Check(t, len(text) <= 2500 && len(structured) <= 2500, "%d and %d bytes:\n%s\n%s", len(text), len(structured), text, structured)
 	for _, want := range []string{
 		"gaierror: [Errno -3] Temporary failure in name resolution\n", "MaxRetryError: HTTPS", "\nConnectionError: HTTPS", "----> 4 get('https://example.com/x')", "----> 3     return requests.get(u)",
-		"File /workspace/own.py:1", "note: " + network, "note: The traceback lacks 17 frames of libraries; get_job_result with this job_id has them.",
+		"File /workspace/own.py:1", "note: " + network, "note: The traceback lacks 17 frames of libraries, which get_job_result with this job_id has.",
 	} {
 		testbed.Check(t, strings.Contains(text, want), "the text lacks %q:\n%s", want, text)
 	}
@@ -427,7 +427,7 @@ func TestTextAndLinkLimits(t *testing.T) {
 			list = append(list, artifact(fmt.Sprintf("%d.csv", i), "text/csv", fmt.Append(nil, i)))
 		}
 		r := python(setup(t, withArtifacts(wire.ExecuteResult{}, list...), small), nil)
-		if got := len(blocksOf[protocol.ResourceLink](r)); got != want || strings.Contains(textOf(r), "more files") != (count > want) || len(field(t, r, "artifacts").([]any)) != want || (field(t, r, "artifacts_unlisted") == 1.0) != (count > want) {
+		if got := len(blocksOf[protocol.ResourceLink](r)); got != want || strings.Contains(textOf(r), "and 1 more file: call") != (count > want) || len(field(t, r, "artifacts").([]any)) != want || (field(t, r, "artifacts_unlisted") == 1.0) != (count > want) {
 			t.Errorf("%d artifacts: %d links\n%s", count, got, textOf(r))
 		}
 	}

@@ -87,11 +87,7 @@ func jobError(j *farm.Job) *wire.JobError {
 	case j.Error != nil:
 		return &wire.JobError{Code: string(j.Error.Code), Message: j.Error.Message}
 	case j.State == farm.JobTimedOut:
-		unit := "seconds"
-		if j.TimeoutSeconds == 1 {
-			unit = "second"
-		}
-		return &wire.JobError{Code: string(farm.CodeConflict), Message: fmt.Sprintf("The job was stopped after its timeout of %d %s; output and files until then are kept. timeout_seconds sets a longer timeout.", j.TimeoutSeconds, unit)}
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: fmt.Sprintf("The job was stopped after its timeout of %s; output and files until then are kept. timeout_seconds sets a longer timeout.", farm.Plural(j.TimeoutSeconds, "second"))}
 	case j.State == farm.JobCanceled && j.StartedAt.IsZero():
 		return &wire.JobError{Code: string(farm.CodeConflict), Message: "The job was canceled before it began."}
 	case j.State == farm.JobCanceled:

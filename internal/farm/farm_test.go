@@ -349,6 +349,15 @@ func TestClientsKnowTheTextsThatTheyReplace(t *testing.T) {
 	}
 }
 
+func TestPlural(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{0: "0 files", 1: "1 file", 2: "2 files"} {
+		if got := farm.Plural(n, "file"); got != want {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+}
+
 func TestQuoted(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "a", "ü\U0001f600", "\x01", "\x1b[0m", "\b\f\n\r\t", `"\`, "<>&", "\xff", "\xff\xfea", "\xe2\x80", "\u2028\u2029", "\ufffd", "\x7f"} {

@@ -239,6 +239,14 @@ func Shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxQuoted], "") + "…"
 }
 
+// Plural is a number with its noun, such as "2 files".
+func Plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
 // Encode is json.Marshal without the escapes for HTML, which take six bytes each: output of code is full of < and &.
 func Encode(v any) ([]byte, error) {
 	var text bytes.Buffer

@@ -46,7 +46,7 @@ func unreported(name string, o *agent.Outcome, timeout time.Duration) string {
 	case o.OutputGone:
 		return name + ": the sandbox no longer knows how this installation ended. GET /v1/sandboxes/{id}/packages lists what is installed."
 	case o.TimedOut:
-		return fmt.Sprintf("%s was not installed: the time was up after %g seconds.", name, timeout.Seconds())
+		return fmt.Sprintf("%s was not installed: the time was up after %s.", name, farm.Plural(int(timeout.Seconds()), "second"))
 	case o.Canceled:
 		return name + " was not installed: the job was cancelled."
 	case o.OutOfMemory:

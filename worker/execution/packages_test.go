@@ -34,14 +34,14 @@ func TestEveryRequestedPackageIsReported(t *testing.T) {
 		lost    string
 	}{
 		"Ended":       {agent.Outcome{}, "without a report"},
-		"TimedOut":    {agent.Outcome{TimedOut: true}, "after 60 seconds"},
+		"TimedOut":    {agent.Outcome{TimedOut: true}, "after 1 second."},
 		"Canceled":    {agent.Outcome{Canceled: true}, "cancelled"},
 		"OutOfMemory": {agent.Outcome{OutOfMemory: true}, "memory_mb"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.outcome.Install = reported
-			got := reportRequested(asked, outcome(t, c.outcome), time.Minute)
+			got := reportRequested(asked, outcome(t, c.outcome), time.Second)
 			testbed.Require(t, len(got) == 3, "%d packages are reported, want 3", len(got))
 			if p := got[0]; p.Name != "six" || p.Requested != "Six" || p.Status != farm.PackageInstalled || len(p.Version) > 300 {
 				t.Errorf("first: %+v", p)

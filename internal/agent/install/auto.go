@@ -143,7 +143,7 @@ func (in *installation) listed(file string, limit int) []*requirement {
 		wanted = append(wanted, r)
 	}
 	if leftOut > maxLeftOut {
-		in.notes = append(in.notes, fmt.Sprintf("%s: %d more lines were left out.", file, leftOut-maxLeftOut))
+		in.notes = append(in.notes, fmt.Sprintf("%s: %s left out.", file, farm.Plural(leftOut-maxLeftOut, "more line")))
 	}
 	return wanted
 }

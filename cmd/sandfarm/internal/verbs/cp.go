@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
@@ -193,15 +194,15 @@ func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to str
 	t.say = s.say
 	s.say = t.saved
 	err = t.all(progress.reader(content))
-	fmt.Fprintf(a.Err, "copied %s (%s) to %s\n", plural(t.files, "file"), size(t.bytes), printable(to))
+	fmt.Fprintf(a.Err, "copied %s (%s) to %s\n", farm.Plural(t.files, "file"), size(t.bytes), printable(to))
 	if t.links > 0 {
-		fmt.Fprintf(a.Err, "not copied: %s\n", plural(t.links, "symbolic link"))
+		fmt.Fprintf(a.Err, "not copied: %s\n", farm.Plural(t.links, "symbolic link"))
 	}
 	if t.held > maxNotSaved {
-		fmt.Fprintf(a.Err, "not copied: %s like these\n", plural(t.held-maxNotSaved, "more file"))
+		fmt.Fprintf(a.Err, "not copied: %s like these\n", farm.Plural(t.held-maxNotSaved, "more file"))
 	}
 	if n := content.LeftOut(); n > 0 {
-		fmt.Fprintf(a.Err, "not copied: %s or directories that the sandbox's user cannot read, special files, names that are not UTF-8, or files that are too large\n", plural(n, "file"))
+		fmt.Fprintf(a.Err, "not copied: %s or directories that the sandbox's user cannot read, special files, names that are not UTF-8, or files that are too large\n", farm.Plural(n, "file"))
 	}
 	return err
 }

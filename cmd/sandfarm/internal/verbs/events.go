@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func (a *app) events() *cobra.Command {
@@ -35,7 +36,7 @@ func happened(e wire.FleetEvent) string {
 	text := strings.ReplaceAll(e.Kind, "_", " ")
 	switch {
 	case e.Jobs > 0:
-		text += ", " + plural(e.Jobs, "job") + " taken over"
+		text += ", " + farm.Plural(e.Jobs, "job") + " taken over"
 	case e.Sandboxes == 1:
 		text += ", 1 sandbox lost"
 	case e.Sandboxes > 1:

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // pairs parses NAME=VALUE arguments of a flag. A name alone gets its value from lookup; without that they are those of labels, KEY=VALUE.
@@ -61,7 +63,7 @@ func seconds(flag, text string) (*int, error) {
 func (a *app) life(flag, text, unit string, most int) (*int, error) {
 	n, err := seconds(flag, text)
 	if _, bare := strconv.Atoi(text); bare == nil && n != nil && *n > 0 && *n <= most {
-		fmt.Fprintf(a.Err, "sandfarm: --%s %s is %s; --%s %s%s is %s\n", flag, text, plural(*n, "second"), flag, text, unit[:1], plural(*n, unit))
+		fmt.Fprintf(a.Err, "sandfarm: --%s %s is %s; --%s %s%s is %s\n", flag, text, farm.Plural(*n, "second"), flag, text, unit[:1], farm.Plural(*n, unit))
 	}
 	return n, err
 }
@@ -113,12 +115,4 @@ func optional(s string) *string {
 		return nil
 	}
 	return &s
-}
-
-// plural is a number with its noun.
-func plural(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
 }

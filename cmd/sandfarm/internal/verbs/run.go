@@ -315,7 +315,7 @@ func (a *app) printError(result wire.ExecuteResult, state string) {
 	a.printNotes(result.Installed, result.Notes)
 	storage := func(note string) bool { return strings.Contains(note, string(farm.QuotaStoredMB)) } // it says which files were not stored
 	if result.ArtifactsSkipped > 0 && !slices.ContainsFunc(result.Notes, storage) {
-		fmt.Fprintf(a.Err, "note: %s exceeded the limits of the farm and got no download link.\n", plural(result.ArtifactsSkipped, "file"))
+		fmt.Fprintf(a.Err, "note: %s exceeded the limits of the farm and got no download link.\n", farm.Plural(result.ArtifactsSkipped, "file"))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // saver saves the files that a run made into a directory. Their names come from the code that ran: a file never lands
@@ -77,7 +78,7 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 		}
 	}
 	if len(more) > 0 {
-		s.say("not saved: %s: %s. For their IDs: sandfarm artifact ls --job %s --limit 0", plural(len(more), "more file"), strings.Join(more, ", "), printable(artifacts[0].JobID))
+		s.say("not saved: %s: %s. For their IDs: sandfarm artifact ls --job %s --limit 0", farm.Plural(len(more), "more file"), strings.Join(more, ", "), printable(artifacts[0].JobID))
 	}
 	return errors.Join(failures...)
 }

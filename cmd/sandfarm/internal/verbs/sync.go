@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
@@ -71,7 +72,7 @@ func (s *syncer) once(ctx context.Context) error {
 	}
 	open, err := s.round(ctx)
 	if err == nil && open > 0 {
-		err = fmt.Errorf("not the same on both sides: %s", plural(open, "file"))
+		err = fmt.Errorf("not the same on both sides: %s", farm.Plural(open, "file"))
 	}
 	if err == nil && !s.said {
 		s.say("nothing to copy: both sides are the same")

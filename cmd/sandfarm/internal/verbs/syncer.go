@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
@@ -256,7 +257,7 @@ func (s *syncer) bulk(ctx context.Context, todo []work, here map[string]version)
 			s.was[w.name] = pair{here[w.name], version(e.ETag)}
 		}
 	}
-	s.say("sent %s", plural(len(many), "file"))
+	s.say("sent %s", farm.Plural(len(many), "file"))
 	return rest, nil
 }
 

@@ -77,16 +77,16 @@ func summary(url string, s snapshot, now time.Time) string {
 		}
 		waiting, oldest = waiting+q.Depth, max(oldest, q.OldestSeconds)
 	}
-	text := fmt.Sprintf("%s  %s  %s", printable(url), now.Format("15:04:05"), plural(len(s.Workers), "worker"))
+	text := fmt.Sprintf("%s  %s  %s", printable(url), now.Format("15:04:05"), farm.Plural(len(s.Workers), "worker"))
 	if !s.partial { // the jobs of others are not shown
 		text += fmt.Sprintf(", %d of %d slots in use", running, slots)
 	}
-	text += fmt.Sprintf(", %s waiting", plural(waiting, "job"))
+	text += fmt.Sprintf(", %s waiting", farm.Plural(waiting, "job"))
 	if oldest > 0 {
 		text += ", the next since " + age(oldest)
 	}
 	if callbacks > 0 {
-		text += ", " + plural(callbacks, "callback") + " to deliver"
+		text += ", " + farm.Plural(callbacks, "callback") + " to deliver"
 	}
 	return text
 }
@@ -100,7 +100,7 @@ func lastHour(minutes []wire.Minute) string {
 	for _, m := range minutes {
 		ended, failed, longest = ended+m.Ended, failed+m.Failed, max(longest, m.MaxWaitMS)
 	}
-	text := fmt.Sprintf("last hour: %s ended, %d failed, timed out or lost", plural(ended, "job"), failed)
+	text := fmt.Sprintf("last hour: %s ended, %d failed, timed out or lost", farm.Plural(ended, "job"), failed)
 	if ended > 0 {
 		text += fmt.Sprintf(", longest wait %.1fs", longest/1000)
 	}
