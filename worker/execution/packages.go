@@ -138,6 +138,8 @@ var (
 	missingInCode = regexp.MustCompile(`^No module named '([A-Za-z]\w*)'$`)
 	// missingInCommand matches the last line of a program that lacks a module, and what python -m prints.
 	missingInCommand = regexp.MustCompile(`(?:^|\n)(?:ModuleNotFoundError: |\S*python[0-9.]*: )No module named '?([A-Za-z]\w*)'?\s*$`)
+	// missingOptional matches what pandas says of a package that one of its functions needs. Of several that would do, it is the first.
+	missingOptional = regexp.MustCompile("(?:Missing optional dependency '|`Import )([A-Za-z][\\w.-]*)(?:'|` failed)")
 	// missingInNode matches what Node prints for a package that is not installed. A path is a file of the caller's.
 	missingInNode = regexp.MustCompile(`Cannot find (?:module|package) '((?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*)'`)
 	// missingFile matches the value of a FileNotFoundError of a file in the workspace. A name without an extension may be that of a program.
@@ -280,15 +282,22 @@ func submatch(pattern *regexp.Regexp, text string) string {
 // its clients show notes as output. Nor is one needed where auto_install has tried to install something: it says so itself.
 func moduleNote(r *farm.Result, request *farm.Request, s *farm.Sandbox) string {
 	module, auto := missingModule(r, request)
+	kind, optional := "module", optionalPackage(r, request)
+	if optional != "" {
+		kind, module = "package", optional
+	}
 	if module == "" {
 		return ""
 	}
 	if s.Spec.Network == farm.NetworkNone {
-		return fmt.Sprintf(`The module %s is not installed, and a sandbox with network "none" reaches no package index. Another one with network "packages" does.`, module)
+		return fmt.Sprintf(`The %s %s is not installed, and a sandbox with network "none" reaches no package index. Another one with network "packages" does.`, kind, module)
 	}
 	way := "packages" // of the run
 	if !s.OneShot {
 		way = farm.InstallRouteOf(s.ID)
+	}
+	if optional != "" {
+		return fmt.Sprintf("The package %s is not installed: install it (%s). auto_install does not, since no import statement names it.", optional, way)
 	}
 	if auto {
 		return fmt.Sprintf("auto_install found no package to install for the module %s: it installs what import statements name. Install the package that provides it (%s).", module, way)
@@ -297,6 +306,21 @@ func moduleNote(r *farm.Result, request *farm.Request, s *farm.Sandbox) string {
 		return fmt.Sprintf("The module %s is in the package %s: install it (%s)"+farm.OrAutoInstall+".", module, dist, way)
 	}
 	return fmt.Sprintf("The module %s is not installed: install the package that provides it, most often of the same name (%s)"+farm.OrAutoInstall+".", module, way)
+}
+
+// optionalPackage is the package that a function of pandas lacked; "" if none did, or if the result is not to say how it is installed.
+func optionalPackage(r *farm.Result, request *farm.Request) string {
+	text := ""
+	switch {
+	case r.Execute != nil && r.Execute.Error != nil && r.Execute.Error.Name == "ImportError" && request.Execute != nil && request.Execute.Cell == nil:
+		text = r.Execute.Error.Value
+	case r.Command != nil:
+		stderr := "\n" + failedCommand(r).Stderr
+		if at := strings.LastIndex(stderr, "\nImportError: "); at >= 0 {
+			text = stderr[at:]
+		}
+	}
+	return submatch(missingOptional, text)
 }
 
 // missingModule is the module that was not found, and whether auto_install had nothing to install for it; "" if none was missing, or if the result is

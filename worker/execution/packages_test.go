@@ -176,6 +176,8 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 		return r
 	}
 	code, command := &farm.Request{Execute: &farm.ExecuteRequest{}}, &farm.Request{Command: &farm.CommandRequest{}}
+	const parquet = "Unable to find a usable engine; tried using: 'pyarrow', 'fastparquet'.\nTrying to import the above resulted in these errors:\n" +
+		" - `Import pyarrow` failed. pyarrow is required for parquet support.\n - `Import fastparquet` failed."
 	for name, test := range map[string]struct {
 		result  *farm.Result
 		request *farm.Request
@@ -199,6 +201,15 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 		"OtherEndOfProgram":  {ran(1, "ModuleNotFoundError: No module named 'yaml'\nValueError: 1\n"), command, farm.NetworkPackages, ""},
 		"ProgramAutoInstall": {tried(ran(1, "ModuleNotFoundError: No module named 'yaml'\n")), &farm.Request{Command: &farm.CommandRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
 		"ProgramOfNothing":   {ran(1, "ModuleNotFoundError: No module named 'yaml'\n"), &farm.Request{Command: &farm.CommandRequest{AutoInstall: true}}, farm.NetworkPackages, "auto_install found no package to install for the module yaml"},
+		"Parquet":            {raised("ImportError", parquet), code, farm.NetworkPackages, "The package pyarrow is not installed: install it (POST /v1/sandboxes/sbx_1/packages). auto_install does not, since no import statement names it."},
+		"ParquetAuto":        {tried(raised("ImportError", parquet)), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, "The package pyarrow is not installed"},
+		"ParquetNoIndex":     {raised("ImportError", parquet), code, farm.NetworkNone, `The package pyarrow is not installed, and a sandbox with network "none"`},
+		"Excel":              {raised("ImportError", "Missing optional dependency 'openpyxl'.  Use pip or conda to install openpyxl."), code, farm.NetworkPackages, "The package openpyxl is not installed"},
+		"OtherImportError":   {raised("ImportError", "cannot import name 'a' from 'b'"), code, farm.NetworkPackages, ""},
+		"NoImportError":      {raised("ValueError", parquet), code, farm.NetworkPackages, ""},
+		"ParquetNotebook":    {raised("ImportError", parquet), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, farm.NetworkPackages, ""},
+		"ParquetInProgram":   {ran(1, "Traceback (most recent call last):\nImportError: "+parquet+"\n"), command, farm.NetworkPackages, "The package pyarrow is not installed"},
+		"ParquetPrinted":     {ran(1, parquet+"\n"), command, farm.NetworkPackages, ""},
 		"File":               {&farm.Result{File: &farm.FileResult{}}, &farm.Request{}, farm.NetworkPackages, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
