@@ -32,6 +32,7 @@ type fake struct {
 	named     []string // keys of staged objects that a record names
 	namedErr  error
 	steps     []string // what was done, in order
+	reason    string   // of the last close
 
 	kept keptFake
 }
@@ -192,6 +193,9 @@ func (f *fake) Submit(_ context.Context, a store.Accept) (store.Accepted, error)
 	defer f.mu.Unlock()
 	if strings.HasPrefix(a.Job.SandboxID, "full") && a.Job.Kind == farm.KindHibernate {
 		return store.Accepted{}, farm.Errorf(farm.CodeExhausted, "Too many jobs wait.")
+	}
+	if a.Request.Close != nil {
+		f.reason = a.Request.Close.Reason
 	}
 	f.steps = append(f.steps, fmt.Sprintf("%s %s %s expired=%v inline=%v", a.Job.Kind, a.Job.Tenant, a.Job.SandboxID, a.Request.Close != nil && a.Request.Close.Expired, a.Job.Inline))
 	f.due[a.Job.Tenant] = slices.DeleteFunc(f.due[a.Job.Tenant], func(r farm.Ref) bool { return r.ID == a.Job.SandboxID })

@@ -189,6 +189,26 @@ func TestIdleSandboxesHibernate(t *testing.T) {
 	}
 }
 
+// A sandbox that ended before its deadline was not used.
+func TestExpiredSandboxesSayWhy(t *testing.T) {
+	t.Parallel()
+	for idle, want := range map[int]map[time.Duration]string{
+		1: {time.Hour: "It was not used for 1 second (idle_seconds).", -time.Second: "Its time was up."},
+		0: {-time.Second: "Its time was up."},
+	} {
+		for left, why := range want {
+			synctest.Test(t, func(t *testing.T) {
+				box := &farm.Sandbox{State: farm.SandboxReady, ExpiresAt: time.Now().Add(left), Spec: farm.SandboxSpec{IdleSeconds: idle}}
+				f := &fake{tenants: []string{"a"}, due: map[string][]farm.Ref{"a": {{Tenant: "a", ID: "sbx_1"}}}, boxes: map[string]*farm.Sandbox{"sbx_1": box}}
+				s := start(t, f, &strings.Builder{})
+				time.Sleep(time.Minute)
+				s.Stop()
+				testbed.Diff(t, fmt.Sprintf("reason, idle limit %d, %s left", idle, left), why, f.reason)
+			})
+		}
+	}
+}
+
 // Sandboxes whose hibernation is refused since there is no room for another job are tried again after their idle time, and keep no later deadline
 // waiting, however many they are.
 func TestRefusedHibernationsKeepNoOtherWaiting(t *testing.T) {

@@ -55,6 +55,9 @@ func (s *Scheduler) expireOne(ctx context.Context, sandbox farm.Ref) error {
 		State: farm.JobQueued, CreatedAt: time.Now().UTC(), Inline: true,
 	}
 	request := &farm.Request{Close: &farm.CloseRequest{Expired: true, Reason: "Its time was up."}}
+	if err == nil && box.Spec.IdleSeconds > 0 && time.Now().Before(box.ExpiresAt) {
+		request.Close.Reason = fmt.Sprintf("It was not used for %s (idle_seconds).", farm.Plural(box.Spec.IdleSeconds, "second"))
+	}
 	if err == nil && box.SleepsAt(time.Now()) {
 		job.Kind, job.Inline, request = farm.KindHibernate, false, &farm.Request{}
 	}

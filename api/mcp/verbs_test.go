@@ -223,7 +223,7 @@ func TestErrorsOfTheFarmSayWhatToDo(t *testing.T) {
 	}{
 		"Invalid":     {farm.Invalidf("timeout_seconds is -1; it must be from 1 to 86400"), []string{"timeout_seconds is -1", "call execute_python_code again"}},
 		"NotFound":    {farm.NotFoundf("There is no sandbox %q.", "sbx_1"), []string{"sbx_1", "list_sandboxes"}},
-		"Conflict":    {farm.NoMoreWork("sbx_1", farm.SandboxClosed), []string{"closed", "create_sandbox"}},
+		"Conflict":    {farm.NoMoreWork("sbx_1", farm.SandboxClosed, ""), []string{"closed", "create_sandbox"}},
 		"TooLarge":    {farm.Errorf(farm.CodeTooLarge, "code has 11 bytes; at most 10 are allowed"), []string{"at most 10", "less"}},
 		"Exhausted":   {farm.Errorf(farm.CodeExhausted, "Too many jobs wait."), []string{"Too many jobs", "Wait"}},
 		"Unavailable": {farm.Wrap(errors.New(secret), farm.CodeUnavailable, "Redis does not answer."), []string{"Redis does not answer.", "Try again"}},

@@ -31,7 +31,7 @@ func (s *Service) reach(ctx context.Context, tenant, id string) (*farm.Sandbox, 
 	}
 	switch {
 	case box.State.Final():
-		return nil, relay.Agent{}, farm.NoMoreWork(box.ID, box.State)
+		return nil, relay.Agent{}, farm.NoMoreWork(box.ID, box.State, box.Reason)
 	case !box.State.Reachable():
 		return nil, relay.Agent{}, farm.Conflictf("Sandbox %s is %s; its processes and ports can be reached while it is ready or busy.", box.ID, box.State)
 	}

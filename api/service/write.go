@@ -44,7 +44,7 @@ func (s *Service) open(ctx context.Context, tenant, id string) (*farm.Sandbox, e
 		return nil, err
 	}
 	if !box.State.Accepts() {
-		return nil, farm.NoMoreWork(id, box.State)
+		return nil, farm.NoMoreWork(id, box.State, box.Reason)
 	}
 	return box, nil
 }

@@ -114,8 +114,11 @@ func (s SandboxState) Accepts() bool {
 	}
 }
 
-// NoMoreWork is the error of work for a sandbox whose state does not accept it.
-func NoMoreWork(id string, state SandboxState) error {
+// NoMoreWork is the error of work for a sandbox whose state does not accept it. reason, a sentence, says why one has expired.
+func NoMoreWork(id string, state SandboxState, reason string) error {
+	if state == SandboxExpired && reason != "" {
+		return Conflictf("Sandbox %s is expired and accepts no more work. %s Create a new one.", id, reason)
+	}
 	return Conflictf("Sandbox %s is %s and accepts no more work. Create a new one.", id, state)
 }
 

@@ -263,7 +263,7 @@ func (s *Store) refused(r db.Reply, job *farm.Job, maxMemory int64) error {
 	case "waiting":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs wait for sandbox %s, the maximum. Try again when some have finished.", s.Limits.MaxWaiting, job.SandboxID)
 	case "state":
-		return farm.NoMoreWork(job.SandboxID, farm.SandboxState(state))
+		return farm.NoMoreWork(job.SandboxID, farm.SandboxState(state), r.Text(2))
 	default:
 		return fmt.Errorf("accept job: script answered %q", r.Text(0))
 	}

@@ -1,6 +1,6 @@
 -- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO, and
 -- enqueues the job if it is runnable. Replies {'ok', '1' if the job existed before, job (empty: this call has made it), sandbox}, or why it was
--- refused: {'notfound'}, {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue},
+-- refused: {'notfound'}, {'state', state, its reason}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue},
 -- {'waiting'}, {'stops'}, {'memory', bytes of unfinished jobs and open sandboxes, bytes needed}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
@@ -30,7 +30,7 @@ end
 
 local boxKey, fifo = sandboxKey(box), fifoKey(box)
 if not new then
-  local s = call('HMGET', boxKey, 'state', 'close')
+  local s = call('HMGET', boxKey, 'state', 'close', 'reason')
   local state = s[1]
   if not state then return {'notfound'} end
   if kind == 'close' then
@@ -38,10 +38,10 @@ if not new then
       if s[2] and (state == 'closing' or state == 'closed' or state == 'expired') and call('EXISTS', jobKey(s[2])) == 1 then
         return answer(s[2], box, '1')
       end
-      return {'state', state}
+      return {'state', state, s[3] or ''}
     end
   elseif not ACCEPTS[state] then
-    return {'state', state}
+    return {'state', state, s[3] or ''}
   elseif inline and state ~= 'ready' and state ~= 'busy' then
     return {'early', state} -- it would not wait in the FIFO for the sandbox to start
   end

@@ -88,6 +88,15 @@ func acceptBySandboxState(t *testing.T, factory Factory) {
 	}
 }
 
+func refusalSaysWhyASandboxExpired(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxClosing)
+	_, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxExpired, Reason: "It was idle."})
+	testbed.Must(t, err)
+	_, err = b.Accept(t.Context(), Execute(box.ID))
+	testbed.Diff(t, "the error", "Sandbox "+box.ID+" is expired and accepts no more work. It was idle. Create a new one.", farm.MessageOf(err))
+}
+
 func closeTwiceIsOneJob(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)

@@ -31,6 +31,7 @@ func Run(t *testing.T, factory Factory) {
 		"SandboxMemoryIsCounted":          sandboxMemoryIsCounted,
 		"AcceptAgainIsTheSame":            acceptAgainIsTheSame,
 		"AcceptBySandboxState":            acceptBySandboxState,
+		"RefusalSaysWhyASandboxExpired":   refusalSaysWhyASandboxExpired,
 		"CloseTwiceIsOneJob":              closeTwiceIsOneJob,
 		"StopsAreFew":                     stopsAreFew,
 		"StopsHaveTheirKeys":              stopsHaveTheirKeys,
