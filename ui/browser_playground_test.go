@@ -56,7 +56,7 @@ func TestPlayground(t *testing.T) {
 	p.until(`document.activeElement.id === "main"`) // the row that had the focus is gone
 	p.until(`document.title === "t = np.linspace(0, 12 * np.pi, 2000) · run · Sandfarm"`)
 	p.until(`[...document.querySelectorAll(".picture img")].some((one) => one.complete && one.naturalWidth > 100)`)
-	p.until(`getComputedStyle(document.querySelector(".picture img")).filter === "brightness(0.8)"`)
+	p.until(`getComputedStyle(document.querySelector(".picture img")).filter === "brightness(0.9)"`)
 	p.shot("job")
 	p.accessible("job")
 	p.goTo("#/jobs")
