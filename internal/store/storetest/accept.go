@@ -93,8 +93,10 @@ func refusalSaysWhyASandboxExpired(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxClosing)
 	_, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxExpired, Reason: "It was idle."})
 	testbed.Must(t, err)
-	_, err = b.Accept(t.Context(), Execute(box.ID))
-	testbed.Diff(t, "the error", "Sandbox "+box.ID+" is expired and accepts no more work. It was idle. Create a new one.", farm.MessageOf(err))
+	for _, a := range []store.Accept{Execute(box.ID), CloseJob(box.ID)} {
+		_, err = b.Accept(t.Context(), a)
+		testbed.Diff(t, fmt.Sprintf("the error of %s", a.Job.Kind), "Sandbox "+box.ID+" is expired and accepts no more work. It was idle. Create a new one.", farm.MessageOf(err))
+	}
 }
 
 func closeTwiceIsOneJob(t *testing.T, factory Factory) {
