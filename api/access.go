@@ -54,7 +54,8 @@ func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error)
 		leave()
 		return func() {}, refusal
 	}
-	ctx, drop := s.keys.Hold(c.Request.Context(), rest.Caller(c))
+	ctx, leave := access.WithLease(c.Request.Context(), leave)
+	ctx, drop := s.keys.Hold(ctx, rest.Caller(c))
 	c.Request = c.Request.WithContext(ctx)
 	return func() { drop(); leave() }, nil
 }

@@ -265,3 +265,47 @@ func TestConnectionsOfATenant(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// A call over the older SSE transport of MCP counts against max_connections until its answer is there, not only until its message was taken.
+func TestCallsOverSSECountAsConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	box := b.sandbox(asAcme()...)
+	const most = 3 // the stream and two calls
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", fmt.Sprintf(`{"max_connections": %d}`, most), asOps()...)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.web.URL+"/sandbox/sse", nil)
+	testbed.Must(t, err)
+	request.Header.Set("Authorization", "Bearer "+key)
+	stream, err := http.DefaultClient.Do(request)
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = stream.Body.Close() })
+	lines := bufio.NewScanner(stream.Body)
+	next := func(prefix string) string {
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), prefix); ok {
+				return data
+			}
+		}
+		t.Fatalf("the stream has ended: %v", lines.Err())
+		return ""
+	}
+	to := next("data: ")
+	call := message("tools/call", map[string]any{"name": "execute_python_code", "arguments": map[string]any{"sandbox_id": box, "code": "block"}})
+	for range most - 1 {
+		if answer, body := b.do("POST", to, call, append(asAcme(), "Content-Type", "application/json")...); answer.StatusCode != http.StatusAccepted {
+			t.Fatalf("a call: %d %s", answer.StatusCode, body)
+		}
+	}
+	for _, one := range [][2]string{{"POST", to}, {"POST", "/mcp/sandbox"}, {"GET", "/v1/limits"}} {
+		p := b.problem(farm.CodeExhausted, http.StatusTooManyRequests, one[0], one[1], call, append(asAcme(), "Content-Type", "application/json")...)
+		testbed.Check(t, p.Quota != nil && p.Quota.Name == "max_connections" && p.Quota.Used == most, "%v beyond the quota: %+v", one, p)
+	}
+	close(b.worker.gate)
+	for range most - 1 {
+		next("event: message")
+	}
+	testbed.Until(t, "the calls are counted no more", func() bool {
+		answer, _ := b.do("GET", "/v1/limits", nil, asAcme()...)
+		return answer.StatusCode == http.StatusOK
+	})
+}

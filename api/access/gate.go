@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -125,6 +126,38 @@ func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header)
 	}
 	g.opened(tenant, id) //nolint:contextcheck // leases of all requests are renewed together
 	return sync.OnceFunc(func() { g.closed(ctx, tenant, id) }), nil
+}
+
+// lease counts who needs the place of a request among its tenant's connections.
+type lease struct {
+	holders atomic.Int64
+	leave   func()
+}
+
+func (l *lease) end() {
+	if l.holders.Add(-1) == 0 {
+		l.leave()
+	}
+}
+
+type leaseKey struct{}
+
+// WithLease makes Outlast possible for a request of Enter. end takes the place of leave: it is called once, at the end of the request.
+func WithLease(ctx context.Context, leave func()) (leased context.Context, end func()) {
+	l := &lease{leave: leave}
+	l.holders.Store(1)
+	return context.WithValue(ctx, leaseKey{}, l), l.end
+}
+
+// Outlast keeps a request counted against max_connections until end is called, once: for work that goes on when the request is over. It is called
+// while the request lasts, with its context.
+func Outlast(ctx context.Context) (end func()) {
+	l, ok := ctx.Value(leaseKey{}).(*lease)
+	if !ok {
+		return func() {}
+	}
+	l.holders.Add(1)
+	return l.end
 }
 
 // Bytes bounds the bytes that all requests of a tenant move through this server, see httpserver.Known; nil: the tenant has had none.

@@ -345,3 +345,23 @@ func find(t *testing.T, ring *access.Keys, secret string) (access.Caller, farm.C
 	caller, err := ring.Find(t.Context(), secret)
 	return caller, farm.CodeOf(err)
 }
+
+// Work that outlasts its request keeps it counted: its place is given back once, when both are over, whichever ends last.
+func TestOutlastingWorkKeepsItsRequestCounted(t *testing.T) {
+	t.Parallel()
+	left := 0
+	ctx, end := access.WithLease(t.Context(), func() { left++ })
+	first, second := access.Outlast(ctx), access.Outlast(context.WithoutCancel(ctx))
+	for i, over := range []func(){end, first} {
+		over()
+		testbed.Check(t, left == 0, "after the end of %d of three the place was given back", i+1)
+	}
+	second()
+	testbed.Check(t, left == 1, "the place was given back %d times", left)
+	access.Outlast(t.Context())() // nothing is counted
+	ctx, end = access.WithLease(t.Context(), func() { left++ })
+	access.Outlast(ctx)()
+	testbed.Check(t, left == 1, "the work ended before its request")
+	end()
+	testbed.Check(t, left == 2, "a request that ends last")
+}

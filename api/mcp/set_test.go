@@ -216,6 +216,48 @@ func TestMessagesAreChargedAlikeOverEveryTransport(t *testing.T) {
 	testbed.Until(t, "nothing is charged", func() bool { return memory.Stats().Used == 0 })
 }
 
+// A call over a stream goes on when its request is over: until then what it takes counts in the memory, among what lasts.
+func TestSSECallsCountInTheMemory(t *testing.T) {
+	t.Parallel()
+	const size, callBytes = 16 << 20, 32 << 10
+	const most = size * 7 / 8 / 8 / callBytes // an eighth of what is not kept for small requests
+	ended := make(chan string, 2*(most+2))
+	sse := echoSet(t, ended).SSE(mcp.SSEOptions{Messages: "/messages/"})
+	memory := budget.New(size)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /sse", sse.Stream)
+	mux.HandleFunc("POST /messages/", sse.Post)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, hold := memory.With(r.Context(), "acme", 0)
+		defer hold.Release()
+		mux.ServeHTTP(w, r.WithContext(ctx))
+	}))
+	t.Cleanup(server.Close)
+	l := listen(t, server, "")
+	call := func(want int) {
+		t.Helper()
+		if status, body := say(t, server, l.url, "", toolCall(1, "wait", nil, nil)); status != want {
+			t.Fatalf("with %d bytes held: %d %s", memory.Stats().Used, status, body)
+		}
+		if want == http.StatusAccepted {
+			<-ended
+		}
+	}
+	for range most {
+		call(http.StatusAccepted)
+	}
+	call(http.StatusTooManyRequests)
+	_ = l.body.Close()
+	for range most {
+		<-ended
+	}
+	testbed.Until(t, "nothing is held", func() bool { return memory.Stats().Used == 0 })
+	l = listen(t, server, "")
+	call(http.StatusAccepted)
+	_ = l.body.Close()
+	<-ended
+}
+
 // An answer repeats the id of its message.
 func TestIDsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -28,8 +28,12 @@ type SSEOptions struct {
 	Heartbeat time.Duration                    // between comments on a quiet stream; default 15 s
 	Streams   int                              // open at once for one owner; default 256
 	Calls     int                              // running at once on one stream; default 64
+	Outlast   func(ctx context.Context) func() // keeps the request with a message counted until what it returns is called, at the end of its call. Default: it is not
 	Closing   <-chan struct{}                  // ends all streams, so that a server can stop
 }
+
+// callBytes is about what a call takes until its answer is sent, beside what it reads: goroutines, their waits for its job. It counts among what lasts.
+const callBytes = 32 << 10
 
 // SSE is the older HTTP transport of the protocol: a stream to GET, and messages posted to another address. mcp-go's own has no
 // owners, no limits, and does not stop to wait for calls whose client disconnected.
@@ -48,6 +52,9 @@ type SSE struct {
 func (s *SetServer) SSE(o SSEOptions) *SSE {
 	if o.Owner == nil {
 		o.Owner = func(context.Context) string { return "" }
+	}
+	if o.Outlast == nil {
+		o.Outlast = func(context.Context) func() { return func() {} }
 	}
 	orElse(&o.Heartbeat, 15*time.Second)
 	orElse(&o.Streams, 256)
@@ -236,7 +243,14 @@ func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("%d calls run on this stream, the most allowed: wait for one to end.", t.o.Calls))
 		return
 	}
-	if !t.begin(context.WithoutCancel(r.Context()), s, body) {
+	memory := budget.Lasting(r.Context())
+	if !memory.Grow(callBytes) {
+		<-s.slots
+		refuseBody(w, farm.Errorf(farm.CodeExhausted, "This server has no memory for another call over a stream now: wait for one to end."))
+		return
+	}
+	end := t.o.Outlast(r.Context())
+	if !t.begin(context.WithoutCancel(r.Context()), s, body, func() { end(); memory.Release(); <-s.slots }) {
 		refuse(w, http.StatusNotFound, mcp.INVALID_REQUEST, "The stream has just ended. Open a new one.")
 		return
 	}
@@ -245,12 +259,12 @@ func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("Accepted")) // an error means that the caller disconnected
 }
 
-// begin handles a message in a goroutine that lasts as long as the stream. It returns false if the stream has ended.
-func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
+// begin handles a message in a goroutine, which ends with the stream at the latest, and calls end then. It returns false if the stream has ended.
+func (t *SSE) begin(ctx context.Context, s *stream, message []byte, end func()) bool {
 	t.mu.Lock()
 	if t.streams[s.id] == nil { // Stream already waits for its calls
 		t.mu.Unlock()
-		<-s.slots
+		end()
 		return false
 	}
 	s.calls.Add(1)
@@ -259,7 +273,7 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 	stop := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // the call lasts as long as its stream, not as the request that sent it
 	go func() {
 		defer s.calls.Done()
-		defer func() { stop(); cancel(); <-s.slots }()
+		defer func() { stop(); cancel(); end() }()
 		defer func() {
 			if v := recover(); v != nil {
 				t.log.ErrorContext(ctx, "mcp message panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))

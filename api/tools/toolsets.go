@@ -58,7 +58,7 @@ func (s *Server) serveToolsets() ([]servedToolset, error) {
 		}
 		for _, prefix := range prefixes {
 			one.sse = append(one.sse, stream{path: prefix + "/sse", messages: prefix + "/messages/", sse: server.SSE(mcp.SSEOptions{
-				Messages: prefix + "/messages/", Owner: ownerOf, Heartbeat: s.Heartbeat, Closing: s.Closing,
+				Messages: prefix + "/messages/", Owner: ownerOf, Outlast: access.Outlast, Heartbeat: s.Heartbeat, Closing: s.Closing,
 			})})
 		}
 		all = append(all, one)
