@@ -141,21 +141,6 @@ func weightOf(e *envd.EntryInfo) int64 {
 	return n
 }
 
-// gathering is what one answer holds of several answers of the sandbox.
-type gathering struct {
-	limit int64 // of bytes
-	bytes int64
-	held  budget.Gathered
-}
-
-// add counts and charges n bytes more. It fails beyond the limit, and if there is no memory for them.
-func (g *gathering) add(ctx context.Context, n int64) error {
-	if g.bytes += n; g.bytes > g.limit {
-		return tooMany()
-	}
-	return g.held.Add(ctx, n)
-}
-
 func tooMany() error {
 	return refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxListed)+" files, or their paths are too long together: list a directory below, or to a smaller depth")
 }
@@ -244,7 +229,7 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 		depth = farm.MaxFSDepth // all that there is
 	}
 	box, at := boxOf(ctx), placeOf(r.Msg.GetPath())
-	out, held, l := &envd.ListDirResponse{}, gathering{limit: maxListedBytes}, newLook()
+	out, held, l := &envd.ListDirResponse{}, budget.Gathered{Limit: maxListedBytes}, newLook()
 	for page := (service.FilePage{Limit: farm.MaxFSEntries}); ; {
 		list, err := f.Service.ListFS(ctx, box.Tenant, box.ID, at.real, depth, page)
 		if err != nil {
@@ -258,7 +243,10 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 			if l.over {
 				return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxCalls)+" files that symbolic links lead to outside the list: list a directory below, or to a smaller depth")
 			}
-			if err := held.add(ctx, weightOf(shown)); err != nil {
+			switch err := held.Add(ctx, weightOf(shown)); {
+			case errors.Is(err, budget.ErrTooLong):
+				return nil, tooMany()
+			case err != nil:
 				return nil, err
 			}
 			if shown.GetType() != envd.FileType_FILE_TYPE_UNSPECIFIED {
@@ -435,7 +423,7 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.Get
 		return nil, err
 	}
 	box := boxOf(ctx)
-	out, held, full := &envd.GetWatcherEventsResponse{}, gathering{limit: maxPolledBytes}, false
+	out, held, full := &envd.GetWatcherEventsResponse{}, budget.Gathered{Limit: maxPolledBytes}, false
 	var l *look
 	if w.entries {
 		l = newLook()
@@ -448,7 +436,7 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.Get
 		for _, change := range got.Events {
 			for _, event := range f.events(ctx, w.at, change, l) {
 				n := entryBytes + int64(len(event.GetName()))*budget.BodyWeight + weightOf(event.GetEntry())
-				if full = full || held.add(ctx, n) != nil; full {
+				if full = full || held.Add(ctx, n) != nil; full {
 					event.Entry, l = nil, nil
 				}
 				out.Events = append(out.Events, event)

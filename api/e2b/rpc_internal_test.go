@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/gin-gonic/gin"
@@ -101,33 +100,12 @@ func TestEndSaysWhy(t *testing.T) {
 	}
 }
 
-// What an answer gathers is bounded, and charged but for what is small.
-func TestGatheringIsBoundedAndCharged(t *testing.T) {
+// What an entry takes in memory counts its text as often as it is there.
+func TestWeightOfEntries(t *testing.T) {
 	t.Parallel()
-	const limit = 2 << 20
 	target := strings.Repeat("t", 999)
 	entry := &envd.EntryInfo{Path: "/a", SymlinkTarget: &target, Metadata: map[string]string{"key": "value"}}
 	if got, want := weightOf(entry), int64(entryBytes+1001*budget.BodyWeight+8*2); got != want || weightOf(nil) != 0 {
 		t.Errorf("an entry has %d bytes, want %d", got, want)
-	}
-	for extra, ok := range map[int64]bool{-1: true, 0: true, 1: false} {
-		ctx, hold := budget.New(16<<20).With(t.Context(), "acme", 0)
-		g := gathering{limit: limit}
-		if err := errors.Join(g.add(ctx, budget.SmallBytes), g.add(ctx, limit-budget.SmallBytes-1)); err != nil || hold.Bytes() < limit-1 {
-			t.Errorf("below the limit: %v, %d bytes are charged", err, hold.Bytes())
-		}
-		if err := g.add(ctx, 1+extra); (err == nil) != ok || !ok && connect.CodeOf(err) != connect.CodeResourceExhausted {
-			t.Errorf("%d bytes beyond the limit: %v", extra, err)
-		}
-	}
-	full := budget.New(16 << 20)
-	for _, other := range []string{"blue", "red"} {
-		if _, ok := full.TryAcquire(other, full.Share()); !ok {
-			t.Fatal("the budget is not what it should be")
-		}
-	}
-	ctx, _ := full.With(t.Context(), "acme", time.Nanosecond)
-	if g := (gathering{limit: limit}); g.add(ctx, budget.SmallBytes) != nil || farm.CodeOf(g.add(ctx, 1)) != farm.CodeExhausted {
-		t.Error("without memory: more than what is small was gathered, or less")
 	}
 }

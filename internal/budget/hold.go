@@ -257,14 +257,20 @@ const (
 
 // Gathered charges a request (see Charge) for what it gathers in small pieces as they come, such as the names in a form. Up to SmallBytes are not charged;
 // then it charges ahead, in steps, of which as with Hold.Add only the first waits. The zero value has gathered nothing.
-type Gathered struct{ bytes, charged int64 }
+type Gathered struct {
+	Limit          int64 // of bytes; 0: none
+	bytes, charged int64
+}
 
 // gatherStep is how much Gathered charges at once. Small steps would use up what is kept for small requests.
 const gatherStep = 512 << 10
 
-// Add counts n bytes more, before they are kept.
+// Add counts n bytes more, before they are kept. Beyond the limit it fails with ErrTooLong.
 func (g *Gathered) Add(ctx context.Context, n int64) error {
 	g.bytes += n
+	if g.Limit > 0 && g.bytes > g.Limit {
+		return ErrTooLong
+	}
 	if g.bytes <= max(g.charged, SmallBytes) {
 		return nil
 	}
@@ -276,8 +282,8 @@ func (g *Gathered) Add(ctx context.Context, n int64) error {
 	return nil
 }
 
-// ErrTooLong says that a body is longer than its limit.
-var ErrTooLong = errors.New("the body is longer than its limit")
+// ErrTooLong says that a body, or what is gathered, is longer than its limit.
+var ErrTooLong = errors.New("it is longer than its limit")
 
 // ReadAll reads a body of up to limit bytes, and charges the request (see Charge) with BodyWeight times its length; length is what the
 // caller announced, -1 if it is unknown. It is charged as it arrives, in steps that double: of what is only announced nothing is held. As with

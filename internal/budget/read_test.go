@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -107,6 +108,32 @@ func TestPiecesAreChargedAsTheyCome(t *testing.T) {
 	defer other.Release()
 	if err := g.Add(ctx, mib); farm.CodeOf(err) != farm.CodeExhausted {
 		t.Errorf("what is not there: %v", err)
+	}
+}
+
+// What is gathered has a limit, up to which it is charged but for what is small.
+func TestPiecesAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 2 << 20
+	for extra, want := range map[int64]error{-1: nil, 0: nil, 1: budget.ErrTooLong} {
+		ctx, hold := budget.New(16<<20).With(t.Context(), "acme", 0)
+		g := budget.Gathered{Limit: limit}
+		if err := errors.Join(g.Add(ctx, budget.SmallBytes), g.Add(ctx, limit-budget.SmallBytes-1)); err != nil || hold.Bytes() < limit-1 {
+			t.Errorf("below the limit: %v, %d bytes are charged", err, hold.Bytes())
+		}
+		if err := g.Add(ctx, 1+extra); !errors.Is(err, want) {
+			t.Errorf("%d bytes beyond the limit: %v", extra, err)
+		}
+	}
+	full := budget.New(16 << 20)
+	for _, other := range []string{"blue", "red"} {
+		if _, ok := full.TryAcquire(other, full.Share()); !ok {
+			t.Fatal("the budget is not what it should be")
+		}
+	}
+	ctx, _ := full.With(t.Context(), "acme", time.Nanosecond)
+	if g := (budget.Gathered{Limit: limit}); g.Add(ctx, budget.SmallBytes) != nil || farm.CodeOf(g.Add(ctx, 1)) != farm.CodeExhausted {
+		t.Error("without memory: more than what is small was gathered, or less")
 	}
 }
 
