@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -474,6 +475,69 @@ func e2bStream(t *testing.T, address, procedure, message string, headers []strin
 	return answer.Body
 }
 
+// e2bMessages reads the messages of a stream.
+func e2bMessages(stream io.Reader) *bufio.Scanner {
+	messages := bufio.NewScanner(stream)
+	messages.Split(func(data []byte, _ bool) (int, []byte, error) {
+		if len(data) < 5 || len(data) < 5+int(binary.BigEndian.Uint32(data[1:5])) {
+			return 0, nil, nil
+		}
+		size := 5 + int(binary.BigEndian.Uint32(data[1:5]))
+		return size, data[5:size], nil
+	})
+	return messages
+}
+
+// Calls to the sandbox for the entries of an answer count against requests_per_minute, each twenty as one: those of a list, and those of a stream of changes.
+func TestE2BCallsForEntriesCountAsRequests(t *testing.T) {
+	t.Parallel()
+	const calls, rate = 20, 100
+	f, dir, headers := e2bBox(t)
+	answer := f.asOperator("PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": rate})
+	testbed.Require(t, answer.Code == http.StatusOK, "%d %s", answer.Code, answer.Body)
+	quotas, now := farm.DefaultQuotas(), time.Now()
+	quotas.RequestsPerMinute = rate
+	refill := func() {
+		now = now.Add(time.Hour)
+		f.redis.SetTime(now)
+	}
+	used := func() int {
+		left, _ := f.store.AdmitMore(t.Context(), "acme", rate, quotas)
+		return rate - left
+	}
+	links := ""
+	for outside, want := range map[int]int{calls - 1: 1, calls: 1, calls + 1: 2, 2 * calls: 2, 2*calls + 1: 3} {
+		links = filepath.Join(dir, fmt.Sprint("links", outside))
+		testbed.Must(t, os.Mkdir(links, 0o700))
+		for n := range outside {
+			testbed.Must(t, os.Symlink(fmt.Sprint("../missing", n), filepath.Join(links, fmt.Sprint(n))))
+		}
+		refill()
+		if _, failed := f.rpc("/filesystem.Filesystem/ListDir", map[string]any{"path": links}, headers); failed != "" || used() != want {
+			t.Errorf("%d files outside: not %d requests, or %s", outside, want, failed)
+		}
+	}
+	watched := filepath.Join(dir, "watched")
+	testbed.Must(t, os.Mkdir(watched, 0o700))
+	refill()
+	events := e2bMessages(e2bStream(t, f.web.URL, "/filesystem.Filesystem/WatchDir", `{"path":"`+watched+`","includeEntry":true}`, headers))
+	for n := range calls + 1 {
+		testbed.Must(t, os.Mkdir(filepath.Join(watched, fmt.Sprint(n)), 0o700)) // each is an answer of its own
+		for events.Scan() && !strings.Contains(events.Text(), "EVENT_TYPE_CREATE") {
+		}
+		testbed.Check(t, strings.Contains(events.Text(), "FILE_TYPE_DIRECTORY"), "change %d has no entry: %s", n, events.Text())
+	}
+	if got := used(); got != 2 {
+		t.Errorf("a stream with %d entries: %d requests", calls+1, got)
+	}
+	links = filepath.Join(dir, fmt.Sprint("links", calls+1))
+	refill()
+	_, _ = f.store.AdmitMore(t.Context(), "acme", rate-1, quotas)
+	if _, failed := f.rpc("/filesystem.Filesystem/ListDir", map[string]any{"path": links}, headers); !strings.HasPrefix(failed, "resource_exhausted") || !strings.Contains(failed, "requests_per_minute") {
+		t.Errorf("beyond the quota: %s", failed)
+	}
+}
+
 // A stream of changes holds no memory for those that were sent.
 func TestE2BChangesThatWereSentAreNotHeld(t *testing.T) {
 	t.Parallel()
@@ -486,14 +550,7 @@ func TestE2BChangesThatWereSentAreNotHeld(t *testing.T) {
 	for n := range changes {
 		testbed.Must(t, os.Mkdir(filepath.Join(deep, fmt.Sprint(n)), 0o700))
 	}
-	events := bufio.NewScanner(stream)
-	events.Split(func(data []byte, _ bool) (int, []byte, error) {
-		if len(data) < 5 || len(data) < 5+int(binary.BigEndian.Uint32(data[1:5])) {
-			return 0, nil, nil
-		}
-		size := 5 + int(binary.BigEndian.Uint32(data[1:5]))
-		return size, data[5:size], nil
-	})
+	events := e2bMessages(stream)
 	for seen := 0; seen < changes && events.Scan(); {
 		if strings.Contains(events.Text(), "EVENT_TYPE_CREATE") {
 			seen++

@@ -29,6 +29,8 @@ const (
 	// maxCalls is how many calls the sandbox gets for the entries of one answer, one for each file outside a list that links of it lead to, and for each
 	// entry of a change. A thousand take it some 0.7 s of a core.
 	maxCalls = 1000
+	// callsPerRequest is how many of these calls count as one more of requests_per_minute.
+	callsPerRequest = 20
 	// maxListed is how many entries a list has. The SDKs know no pages.
 	maxListed = 100_000
 	// entryBytes is about what an entry takes in memory until it is sent, beside its path.
@@ -58,7 +60,8 @@ func (f files) Stat(ctx context.Context, r *connect.Request[envd.StatRequest]) (
 type look struct {
 	known map[string]seen // by path
 	calls int             // that are left
-	over  bool            // one more was needed
+	made  int             // since a request was counted
+	over  error           // one more was needed
 }
 
 // seen is what was found at a path.
@@ -69,19 +72,32 @@ type seen struct {
 
 func newLook() *look { return &look{known: map[string]seen{}, calls: maxCalls} }
 
-var errCalls = errors.New("too many calls for one answer")
+// next begins another answer to the same request.
+func (l *look) next() {
+	clear(l.known)
+	l.calls, l.over = maxCalls, nil
+}
 
 // at returns the file with a path. It does not follow a link.
 func (l *look) at(ctx context.Context, f files, path string) (wire.FSEntry, error) {
 	if there, ok := l.known[path]; ok {
 		return there.entry, there.err
 	}
-	if l.calls == 0 {
-		l.over = true
-		return wire.FSEntry{}, errCalls
+	box := boxOf(ctx)
+	switch {
+	case l.over != nil:
+	case l.calls == 0:
+		l.over = refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxCalls)+" files that symbolic links lead to outside the list: list a directory below, or to a smaller depth")
+	case l.made == callsPerRequest:
+		if _, l.over = f.Gate.More(ctx, box.Tenant, 1); l.over == nil {
+			l.made = 0
+		}
+	}
+	if l.over != nil {
+		return wire.FSEntry{}, l.over
 	}
 	l.calls--
-	box := boxOf(ctx)
+	l.made++
 	e, err := f.Service.StatFS(ctx, box.Tenant, box.ID, path)
 	l.known[path] = seen{e, err}
 	return e, err
@@ -240,8 +256,8 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 		}
 		for _, e := range list.Items {
 			shown := f.entry(ctx, at, e, l)
-			if l.over {
-				return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxCalls)+" files that symbolic links lead to outside the list: list a directory below, or to a smaller depth")
+			if l.over != nil {
+				return nil, l.over
 			}
 			switch err := held.Add(ctx, weightOf(shown)); {
 			case errors.Is(err, budget.ErrTooLong):
@@ -291,7 +307,7 @@ func (f files) watched(ctx context.Context, h http.Header, given string) (place,
 	return at, err
 }
 
-// WatchDir streams the changes in a directory until the caller leaves or its time is over.
+// WatchDir streams the changes in a directory until the caller leaves or its time is over. Beyond maxCalls and requests_per_minute they have no entries.
 func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirRequest], out *connect.ServerStream[envd.WatchDirResponse]) error {
 	at, err := f.watched(ctx, r.Header(), r.Msg.GetPath())
 	if err != nil {
@@ -305,6 +321,10 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 	defer watch.Close()
 	err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Start{Start: &envd.WatchDirResponse_StartEvent{}}})
 	ping := pingOf(r.Header())
+	var l *look
+	if r.Msg.GetIncludeEntry() {
+		l = newLook()
+	}
 	for err == nil {
 		var events []wire.Event
 		events, err = watch.Next(ctx, ping)
@@ -318,9 +338,8 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 		case len(events) == 0:
 			err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}})
 		}
-		var l *look
-		if r.Msg.GetIncludeEntry() {
-			l = newLook()
+		if l != nil {
+			l.next()
 		}
 		for _, e := range events {
 			var data wire.FileChange
@@ -415,8 +434,8 @@ func (f files) CreateWatcher(ctx context.Context, r *connect.Request[envd.Create
 	return connect.NewResponse(&envd.CreateWatcherResponse{WatcherId: made.String()}), nil
 }
 
-// GetWatcherEvents returns what has changed since it was asked before. What was polled is not polled again: beyond maxPolledBytes and maxCalls, and where
-// memory is short, it has no entries.
+// GetWatcherEvents returns what has changed since it was asked before. What was polled is not polled again: beyond maxPolledBytes, maxCalls and
+// requests_per_minute, and where memory is short, it has no entries.
 func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.GetWatcherEventsRequest]) (*connect.Response[envd.GetWatcherEventsResponse], error) {
 	w, err := watcherOf(r.Msg.GetWatcherId())
 	if err != nil {
