@@ -93,6 +93,8 @@ func (e *Engine) facts(s sandboxSpec, cpus int) hostFacts {
 	facts := hostFacts{seccomp: e.seccomp, runtime: e.ownRuntime(), cpus: cpus, devices: hostDevices(deviceTree, gpus)}
 	if gpus {
 		facts.seccomp = e.seccompGPU
+	} else {
+		facts.devices = append(facts.devices, driverTree)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

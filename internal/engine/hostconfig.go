@@ -83,7 +83,7 @@ type hostFacts struct {
 	runtime string   // of sandboxes that name none; empty: unknown
 	cpus    int      // cores, 0: unknown
 	parent  string   // cgroup above all sandboxes, empty: the engine's default
-	devices []string // of the host that a sandbox does not see, below deviceTree
+	devices []string // of the host that a sandbox does not see: paths below deviceTree, and driverTree
 
 	timestamps bool // a network namespace has a setting for timestamps of its own
 }
@@ -189,6 +189,9 @@ func tmpfs(s sandboxSpec, r farm.Resources) map[string]string {
 
 // deviceTree is where Linux describes the host's devices: disks with their serial numbers, buses, firmware.
 const deviceTree = "/sys/devices"
+
+// driverTree is where drivers describe their devices. NVIDIA's has the model, UUID and firmware of each GPU there.
+const driverTree = "/proc/driver"
 
 // hostDevices lists what is masked of a tree of devices, by name: all but cores, memory and the loopback interface. With buses their devices are
 // shown. The names differ from host to host (pci0000:00, platform, …), so they are read where this process runs: on the engine's host, or else
