@@ -36,10 +36,10 @@ const (
 	pingAfter, pingTimeout = 5 * time.Second, 5 * time.Second
 	// idleTimeout closes connections without streams.
 	idleTimeout = time.Minute
-	// streamWindow is what either end may send ahead on one stream, and so what a slow caller may keep in this process's memory.
-	streamWindow = 128 << 10
-	// connectionWindow is the same for all streams of a connection.
-	connectionWindow = 8 << 20
+	// answerWindow is what a worker may send ahead on one stream, and so what a slow caller may keep in this process's memory. The window of a
+	// connection holds those of all its streams, since net/http gives back what was sent only once it is read: with less, some streams that nobody
+	// reads would stop the others.
+	answerWindow = 32 << 10
 )
 
 // HeaderElsewhere in an answer of a worker says that another worker of the node should be asked.
@@ -64,7 +64,7 @@ func NewPath(identity *Identity, workers func(context.Context) ([]farm.Worker, e
 	p.http = &http.Transport{
 		DialTLSContext: p.dial, ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionWindow,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: answerWindow, MaxReceiveBufferPerConnection: connectionStreams * answerWindow,
 		},
 	}
 	return p

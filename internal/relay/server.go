@@ -32,6 +32,8 @@ const (
 	connectionStreams = 250
 	// frameBytes is the longest frame of a request. The API has a buffer of that size for each open stream.
 	frameBytes = 32 << 10
+	// bodyWindow is what the API may send ahead on one stream, see answerWindow. It may send that much before it knows this setting.
+	bodyWindow = 64 << 10
 	// copyBytes is the buffer of one direction of a stream.
 	copyBytes = 32 << 10
 	// streamBytes is what an open stream is charged: its buffers here, and those of its connections.
@@ -99,7 +101,7 @@ func NewServer(cfg ServerConfig, deps ServerDeps) *Server {
 			Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTimeout, IdleTimeout: serverIdle, MaxHeaderBytes: maxHeader,
 			TLSConfig: deps.Identity.ServerTLS(),
 			HTTP2: &http.HTTP2Config{
-				MaxConcurrentStreams: connectionStreams, MaxReadFrameSize: frameBytes, MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionStreams * streamWindow / 8,
+				MaxConcurrentStreams: connectionStreams, MaxReadFrameSize: frameBytes, MaxReceiveBufferPerStream: bodyWindow, MaxReceiveBufferPerConnection: connectionStreams * bodyWindow,
 				SendPingTimeout: serverPing, PingTimeout: serverPing, WriteByteTimeout: writeTimeout,
 			},
 		},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -434,4 +435,26 @@ func TestPortsCountAsStreams(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// Callers that do not read their answers hold up no other call: calls of all tenants share connections.
+func TestUnreadAnswersDelayNoOther(t *testing.T) {
+	t.Parallel()
+	const processes, each = 3, 80 // of the 250 streams of a connection
+	n := setup(t)
+	n.worker("wrk_1", func(c *relay.ServerConfig, _ *relay.ServerDeps) { c.Streams, c.Tenant = 300, 300 })
+	a := n.path.Agent(n.box)
+	for range processes {
+		p := n.start("head -c 500000 /dev/zero; echo done; exec sleep 1000")
+		read(t, a, p.ID, 0, "done")
+		for i := range each {
+			out, err := a.ProcessOutput(t.Context(), p.ID, fmt.Sprint("unread", i), 0)
+			testbed.Must(t, err)
+			defer out.Close()
+			_, err = out.Next(admit) // more is on its way
+			testbed.Must(t, err)
+		}
+	}
+	_, err := a.Processes(t.Context())
+	testbed.Must(t, err)
 }
