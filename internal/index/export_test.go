@@ -12,6 +12,7 @@ import (
 
 // The limits of a page.
 const (
+	CoreFree  = coreFree
 	PageFree  = pageFree
 	PageStep  = pageStep
 	ValueMax  = valueMax

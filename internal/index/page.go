@@ -2,6 +2,7 @@ package index
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -159,6 +161,30 @@ func (c *capped) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p[:min(int64(len(p)), pageMax+1-c.read, max(pageFree, c.charged)+1-c.read)])
 	if c.read += int64(n); c.read > pageMax {
 		return n, errPageSize
+	}
+	return n, err
+}
+
+// coreFree is how much of a page is read without a core: that takes about half a millisecond, as a request does.
+const coreFree = 16 << 10
+
+// onCore reads a page. What is done with its bytes, and after the last of them, has one of the cores of the request's tenant (see budget.TakeCore):
+// the rate of requests does not know how large their pages are. It has none while it waits for bytes.
+type onCore struct {
+	ctx  context.Context // for the core
+	r    io.Reader
+	read int
+}
+
+// Read waits for a core after it has read. The error is then that of the context.
+func (c *onCore) Read(p []byte) (int, error) {
+	budget.LeaveCore(c.ctx)
+	n, err := c.r.Read(p)
+	if c.read += n; c.read <= coreFree {
+		return n, err
+	}
+	if err := budget.TakeCore(c.ctx, budget.SmallBytes+1); err != nil {
+		return 0, err
 	}
 	return n, err
 }

@@ -101,10 +101,11 @@ func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 				return nil, err
 			}
 		}
-		p, err := decode(r, size)
+		p, err := decode(&onCore{ctx: ctx, r: r}, size)
 		if err == nil {
 			err = s.finish(p)
 		}
+		budget.LeaveCore(ctx)
 		if err != nil {
 			x.discharge(c)
 			x.cache.failed(ctx, "read page", err)
@@ -236,12 +237,13 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 	}
 	c := x.newCharge()
 	var crowded error
-	p, err := s.parse(&capped{r: resp.Body, charge: func(bytes int64) error {
+	body := &capped{r: resp.Body, charge: func(bytes int64) error {
 		if crowded == nil { // a parser may read on after an error
 			crowded = x.need(ctx, c, bytes*pageWeight)
 		}
 		return crowded
-	}}, resp.Header.Get("Content-Type"), resp.Request.URL)
+	}}
+	p, err := s.parse(&onCore{ctx: ctx, r: body}, resp.Header.Get("Content-Type"), resp.Request.URL)
 	if crowded != nil {
 		return nil, crowded
 	}
@@ -250,6 +252,7 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 		p.arrange()
 		err = s.finish(p)
 	}
+	budget.LeaveCore(ctx)
 	if err != nil {
 		x.discharge(c)
 		return nil, s.from.broken(fmt.Errorf("read page: %w", err), "a page of %s that cannot be read", s.what)

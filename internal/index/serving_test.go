@@ -155,7 +155,21 @@ func (u *unread) end(t *testing.T) {
 	testbed.Check(t, users == 0 && beyond == 0, "%d users of pages and %d places beyond the budget are left", users, beyond)
 	testbed.Diff(t, "bytes charged at the end", int64(0), u.Memory().Stats().Used)
 	testbed.Diff(t, "works at the end", 0, u.Works())
+	testbed.Diff(t, "free cores at the end", max(runtime.GOMAXPROCS(0), 2), freeCores(t, u.Memory()))
 	testbed.Must(t, u.Close())
+}
+
+// freeCores returns how many cores of a process nobody has.
+func freeCores(t *testing.T, memory *budget.Budget) int {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for n := 0; ; n++ {
+		ctx, hold := memory.With(gone, fmt.Sprintf("tenant %d", n), 0)
+		defer hold.Release()
+		if budget.TakeCore(ctx, budget.SmallBytes+1) != nil {
+			return n
+		}
+	}
 }
 
 // fours are pages of any name that take some 4 MiB in memory.

@@ -19,7 +19,8 @@ const (
 	// requestRate is how many requests the sandboxes of a tenant make in a second, and requestBurst how many at once: an install of a thousand packages
 	// makes some two thousand, and each takes up to half a millisecond of the worker. Further ones wait.
 	requestRate, requestBurst = 200, 4000
-	// pageUnit is how many bytes of a page count as one more request: rendering them takes up to a millisecond.
+	// pageUnit is how many bytes of a page that is sent count as one more request: writing them as HTML takes about two milliseconds. Reading them takes
+	// ten to twenty; that has a core of the tenant (see onCore).
 	pageUnit  = 512 << 10
 	ratesKept = 10_000 // tenants whose requests are counted
 )
@@ -232,6 +233,8 @@ func (x *Index) once(ctx context.Context, k calls, key string, old *page, read f
 	err := x.await(ctx, &c.work, k.slots, func(ctx context.Context, _ *budget.Place) {
 		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 		defer cancel()
+		ctx, hold := x.cfg.Memory.With(ctx, tenantOf(ctx), 0) // for its core
+		defer hold.Release()
 		c.page, c.err = read(ctx, c.old)
 		x.settle(&c.work)
 		x.mu.Lock()

@@ -9,12 +9,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -441,4 +443,172 @@ func TestLargePagesCountForTheRate(t *testing.T) {
 		}
 		u.end(t)
 	})
+}
+
+// HEAD requests of a few sandboxes for large pages that memory does not keep took all cores of a worker, a request of the rate each. Reading a page has
+// one of its tenant's cores; small pages, and those in memory, wait for none.
+func TestReadingOfLargePagesHasACore(t *testing.T) {
+	t.Parallel()
+	sized := func(head, tail string, size int) string {
+		return head + strings.Repeat(" ", size-len(head)-len(tail)) + tail
+	}
+	sizes := map[string]int{"below": index.CoreFree - 1, "at": index.CoreFree, "above": index.CoreFree + 1, "other": 5 * index.CoreFree, "more": 5 * index.CoreFree}
+	upstreams := http.NewServeMux()
+	upstreams.HandleFunc("/simple/{name}/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", pypiJSON)
+		_, _ = io.WriteString(w, sized(`{"meta":{"api-version":"1.1"},"name":"x","files":[]`, "}", sizes[r.PathValue("name")]))
+	})
+	upstreams.HandleFunc("/registry/{name}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		name := r.PathValue("name")
+		_, _ = io.WriteString(w, sized(fmt.Sprintf(`{"name":%q,"versions":{}`, name), "}", sizes[name]))
+	})
+	for name, path := range map[string]string{"PyPI": "/pypi/simple/%s/", "Npm": "/npm/%s", "File": "/pypi/files/%s/none.whl"} {
+		for from, cached := range map[string]bool{"Upstream": false, "Cache": true} {
+			t.Run(name+from, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					cache, kind := newMemory(), "pypi"
+					if name == "Npm" {
+						kind = "npm/full"
+					}
+					for project, size := range sizes {
+						if cached {
+							head := fmt.Sprintf(`{"name":%q,"files":[],"fetched":%q`, project, time.Now().Format(time.RFC3339))
+							cache.values["index/page/"+kind+"/"+project] = value{[]byte(sized(head, "}\n", size)), time.Now()}
+						}
+					}
+					u := newUnread(t, upstreams, cache, budget.New(16*mib))
+					ask := func(ctx context.Context, tenant, project string) int { // 0: no answer yet
+						answer, done := httptest.NewRecorder(), make(chan struct{})
+						u.readers.Go(func() {
+							defer aborted()
+							r := httptest.NewRequestWithContext(ctx, http.MethodHead, fmt.Sprintf(path, project), http.NoBody)
+							u.For(tenant).ServeHTTP(answer, r)
+							close(done)
+						})
+						synctest.Wait()
+						select {
+						case <-done:
+							return answer.Code
+						default:
+							return 0
+						}
+					}
+					want := http.StatusOK
+					if name == "File" {
+						want = http.StatusNotFound
+					}
+					over, end := context.WithCancel(t.Context())
+					for range runtime.GOMAXPROCS(0) { // more than the tenant has
+						u.readers.Go(func() {
+							ctx, hold := u.Memory().With(over, "loud", 0)
+							defer hold.Release()
+							_ = budget.TakeCore(ctx, budget.SmallBytes+1)
+							<-over.Done()
+						})
+					}
+					synctest.Wait()
+					for _, project := range []string{"below", "at"} {
+						testbed.Diff(t, "status of a page "+project+" the size that needs no core", want, ask(t.Context(), "loud", project))
+					}
+					leaving, leave := context.WithCancel(t.Context())
+					testbed.Diff(t, "status of a page above it, without a core", 0, ask(leaving, "loud", "above"))
+					testbed.Diff(t, "status for another tenant", want, ask(t.Context(), "quiet", "other"))
+					testbed.Diff(t, "status of a page in memory", want, ask(t.Context(), "loud", "other"))
+					testbed.Diff(t, "status of one more page", 0, ask(t.Context(), "loud", "more"))
+					leave()
+					end()
+					u.readers.Wait()
+					testbed.Diff(t, "status with a core", want, ask(t.Context(), "loud", "above"))
+					testbed.Diff(t, "status of one more page with a core", want, ask(t.Context(), "loud", "more"))
+					u.end(t)
+				})
+			})
+		}
+	}
+}
+
+// parts is an upstream that sends part of a page, and the rest when it is released.
+type parts struct {
+	part, rest string
+	release    chan struct{}
+}
+
+func (p parts) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, w := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(w, p.part)
+		<-p.release
+		_, err := io.WriteString(w, p.rest)
+		_ = w.CloseWithError(err)
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {pypiJSON}}, Body: body, Request: r}, nil
+}
+
+// Whoever waits for the rest of a page has no core meanwhile.
+func TestWaitingForAPageHasNoCore(t *testing.T) {
+	t.Parallel()
+	for name, rest := range map[string]string{"Read": `]}`, "Garbage": `}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				half := parts{`{"meta":{"api-version":"1.1"},"name":"x","files":[` + strings.Repeat(" ", 2*index.CoreFree), rest, release}
+				cfg := (&upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}).config()
+				cfg.Client, cfg.Dir, cfg.Memory = &http.Client{Transport: half}, t.TempDir(), budget.New(16*mib)
+				x, err := index.New(cfg)
+				testbed.Must(t, err)
+				u := &unread{Index: x, let: make(chan struct{})}
+				for _, project := range []string{"a", "b"} {
+					u.read(t.Context(), project, "/pypi/simple/"+project+"/")
+				}
+				testbed.Diff(t, "free cores while two tenants wait", max(runtime.GOMAXPROCS(0), 2), freeCores(t, cfg.Memory))
+				close(release)
+				synctest.Wait()
+				u.end(t)
+			})
+		})
+	}
+}
+
+// A page that is short as it comes may need a place beyond the memory budget when it has been read. It waits for that without a core.
+func TestWaitingForRoomHasNoCore(t *testing.T) {
+	t.Parallel()
+	var links, files []string
+	for i := range 4000 {
+		links = append(links, fmt.Sprintf(`<a href="/x-%d.zip"></a>`, i))
+		files = append(files, fmt.Sprintf(`{"n":"x-%d.zip","u":"http://packages.example.com/x"}`, i))
+	}
+	for name, cached := range map[string]bool{"Upstream": false, "Cache": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				upstreams, cache := http.NewServeMux(), newMemory()
+				upstreams.Handle("/", fours())
+				upstreams.HandleFunc("/simple/links/", func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", "text/html")
+					_, _ = io.WriteString(w, strings.Join(links, ""))
+				})
+				if cached {
+					text := fmt.Sprintf(`{"name":"links","files":[%s],"fetched":%q}`+"\n", strings.Join(files, ","), time.Now().Format(time.RFC3339))
+					testbed.Require(t, len(text) < index.PageFree, "the page has %d bytes", len(text))
+					cache.values["index/page/pypi/links"] = value{[]byte(text), time.Now()}
+				}
+				u := newUnread(t, upstreams, cache, budget.New(16*mib))
+				all, _ := u.Memory().TryAcquire("packages", 0)
+				for all.Grow(budget.SmallBytes + 1) { //nolint:revive // it takes all room
+				}
+				for _, project := range []string{"a", "b"} { // all places of the tenant
+					u.read(t.Context(), "loud", "/pypi/simple/"+project+"/")
+				}
+				last := u.read(t.Context(), "loud", "/pypi/simple/links/")
+				testbed.Diff(t, "status without room", 0, last.status)
+				testbed.Diff(t, "free cores while a page waits for room", max(runtime.GOMAXPROCS(0), 2), freeCores(t, u.Memory()))
+				all.Release()
+				u.end(t)
+				testbed.Diff(t, "status with room", http.StatusOK, last.status)
+			})
+		})
+	}
 }
