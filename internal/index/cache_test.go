@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -131,20 +132,20 @@ func TestDamagedPageInCache(t *testing.T) {
 
 func TestTrim(t *testing.T) {
 	t.Parallel()
-	const mib = 1 << 20
+	const mib, each = 1 << 20, farm.ArtifactBytes
 	begun := time.Now()
 	for name, c := range map[string]struct {
 		sizes []int // in the order of their age, the oldest first
 		want  []string
 	}{
 		"Empty":        {nil, nil},
-		"OneBelow":     {[]int{mib - 10, 9}, []string{"index/0", "index/1"}},
-		"AtTheLimit":   {[]int{mib - 10, 10}, []string{"index/0", "index/1"}},
-		"OneAbove":     {[]int{mib - 10, 11}, []string{"index/1"}},
-		"OldestFirst":  {[]int{1, 5, mib - 5, 5}, []string{"index/2", "index/3"}},
-		"OnlyAsNeeded": {[]int{mib / 2, mib / 4, mib / 4, mib / 4}, []string{"index/1", "index/2", "index/3"}},
+		"OneBelow":     {[]int{mib - 2*each - 10, 9}, []string{"index/0", "index/1"}},
+		"AtTheLimit":   {[]int{mib - 2*each - 10, 10}, []string{"index/0", "index/1"}},
+		"OneAbove":     {[]int{mib - 2*each - 10, 11}, []string{"index/1"}},
+		"OldestFirst":  {[]int{1, 5, mib - 2*each - 5, 5}, []string{"index/2", "index/3"}},
+		"OnlyAsNeeded": {[]int{mib / 2, mib/4 - each, mib/4 - each, mib/4 - each}, []string{"index/1", "index/2", "index/3"}},
 		"OneTooLarge":  {[]int{5, 2 * mib}, nil},
-		"Many":         {slices.Repeat([]int{mib / 1000}, 2200), nil},
+		"Many":         {slices.Repeat([]int{0}, 1200+mib/each), nil},
 	} {
 		cache := newMemory()
 		cache.values["other/key"] = value{make([]byte, 3*mib), begun.Add(-time.Hour)}
@@ -158,8 +159,8 @@ func TestTrim(t *testing.T) {
 		testbed.Check(t, cache.values["other/key"].text != nil, "%s: a value that is not the index's was removed", name)
 		delete(cache.values, "other/key")
 		if name == "Many" {
-			for i := range 2200 {
-				if _, there := cache.values[fmt.Sprintf("index/%d", i)]; there != (i >= 1200-1) && i != 1199 {
+			for i := range c.sizes {
+				if _, there := cache.values[fmt.Sprintf("index/%d", i)]; there != (i >= 1200) {
 					t.Fatalf("%s: %d is there: %v, of %d", name, i, there, len(cache.values))
 				}
 			}
@@ -202,6 +203,34 @@ func TestTrimsAutomatically(t *testing.T) {
 		got := get(t, fmt.Sprintf("%s/pypi/files/p%d/p%d.whl", root, i, i))
 		testbed.Check(t, got == string(content), "p%d: %d bytes", i, len(got))
 	}
+}
+
+// A million small values, or marks of use, took many times the space of the cache: their bytes are few, but the object store keeps blocks for each.
+func TestSmallValuesAreTrimmedAutomatically(t *testing.T) {
+	t.Parallel()
+	u, cache := newUpstream(t), newMemory()
+	cfg := u.config()
+	cfg.Cache = cache
+	const all = 1<<20/farm.ArtifactBytes + 1
+	path := func(i int) string { return fmt.Sprintf("/pypi/files/p%d/p%d.whl", i, i) }
+	for i := range all {
+		u.wheel(fmt.Sprint("p", i), fmt.Sprintf("p%d.whl", i), fmt.Append(nil, i))
+	}
+	read := func(mb int, until string, done func(x *index.Index) bool) {
+		cfg.CacheMB = mb
+		x, root := serve(t, cfg)
+		testbed.Until(t, until, func() bool {
+			for i := range all {
+				get(t, root+path(i))
+			}
+			return done(x)
+		})
+		testbed.Must(t, x.Close())
+	}
+	trimmed := func(x *index.Index) bool { return x.Stats().Trimmed > 0 }
+	read(1, "a trim after small files", trimmed)
+	read(100, "all files in the cache", func(*index.Index) bool { return len(cache.files()) == all })
+	read(1, "a trim after marks", trimmed) // of each file, which comes from the cache
 }
 
 func TestTrimThatFails(t *testing.T) {

@@ -22,7 +22,7 @@ const deleteAtOnce = 500
 // kept is a value in the cache.
 type kept struct {
 	key  string
-	size int64
+	size int64     // as it counts, see farm.StoredBytes
 	used time.Time // when it was last used
 }
 
@@ -45,7 +45,8 @@ func (o *oldest) Pop() any {
 	return last
 }
 
-// Trim reduces the cache to CacheMB and removes first what was not used for longest. The index calls it as the cache grows. It needs
+// Trim reduces the cache to CacheMB and removes first what was not used for longest. Each value and each mark counts farm.ArtifactBytes more than it has,
+// for the blocks that the object store keeps of the smallest object. The index calls it as the cache grows. It needs
 // memory for the removed values, and some bytes for each file that was used since it was stored.
 func (x *Index) Trim(ctx context.Context) error {
 	if x.cfg.Cache == nil {
@@ -58,9 +59,8 @@ func (x *Index) Trim(ctx context.Context) error {
 	excess := -int64(x.cfg.CacheMB) << 20
 	marks := uses{}
 	err := x.cfg.Cache.List(ctx, farm.IndexPrefix, func(key string, size int64, modified time.Time) error {
-		if !marks.add(key, modified) {
-			excess += size
-		}
+		marks.add(key, modified)
+		excess += farm.StoredBytes(size)
 		return nil
 	})
 	if err != nil {
@@ -74,6 +74,10 @@ func (x *Index) Trim(ctx context.Context) error {
 	err = x.cfg.Cache.List(ctx, farm.IndexPrefix, func(key string, size int64, modified time.Time) error {
 		if strings.HasPrefix(key, usedPrefix) {
 			return nil
+		}
+		size = farm.StoredBytes(size)
+		if _, marked := marks[hashOf(key)]; marked {
+			size += farm.StoredBytes(1) // its mark goes with it
 		}
 		heap.Push(&going, kept{key, size, marks.last(key, modified)})
 		for bytes += size; bytes-going[0].size >= excess; {
@@ -111,10 +115,10 @@ func (x *Index) Trim(ctx context.Context) error {
 	return nil
 }
 
-// added records that the cache has grown, and trims it each time it grew by a twentieth, at least by some MiB.
+// added records that the cache has grown by a value or a mark, and trims it each time it grew by a twentieth, at least by some MiB.
 func (x *Index) added(ctx context.Context, bytes int64) {
 	x.mu.Lock()
-	x.grown += bytes
+	x.grown += farm.StoredBytes(bytes)
 	due := x.grown >= max(int64(x.cfg.CacheMB)<<20/20, min(64<<20, int64(x.cfg.CacheMB)<<20))
 	if due {
 		x.grown = 0
@@ -155,7 +159,9 @@ func (x *Index) used(ctx context.Context, key string) {
 		defer place.Leave()
 		if !x.cache.put(ctx, markOf(key), strings.NewReader("."), 1) {
 			x.marked.remove(key)
+			return
 		}
+		x.added(ctx, 1)
 	})
 }
 
@@ -169,12 +175,10 @@ func hashOf(key string) uint64 {
 }
 
 // add takes a listed key if it is that of a mark.
-func (u uses) add(key string, modified time.Time) bool {
-	if !strings.HasPrefix(key, usedPrefix) {
-		return false
+func (u uses) add(key string, modified time.Time) {
+	if strings.HasPrefix(key, usedPrefix) {
+		u[hashOf(farm.IndexPrefix+strings.TrimPrefix(key, usedPrefix))] = modified
 	}
-	u[hashOf(farm.IndexPrefix+strings.TrimPrefix(key, usedPrefix))] = modified
-	return true
 }
 
 // last returns when a value was last used, and forgets its mark: those that are left have no value.

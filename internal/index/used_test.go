@@ -3,6 +3,7 @@ package index_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -74,25 +76,30 @@ func TestTrimKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
-// Marks go with their values, and those whose value is gone go too.
+// Marks go with their values, and those whose value is gone go too. Each counts as a value of one byte does.
 func TestTrimRemovesMarks(t *testing.T) {
 	t.Parallel()
-	cache := newMemory()
-	put := func(key string, size int) {
-		testbed.Must(t, cache.Put(t.Context(), key, strings.NewReader(strings.Repeat("x", size)), int64(size)))
+	one := int(farm.StoredBytes(1))
+	all := []string{"index/file/a", "index/file/b", "index/used/file/a", "index/used/file/b", "index/used/file/gone"}
+	newer := []string{"index/file/b", "index/used/file/b"}
+	for over, want := range map[int][]string{-1: all, 0: all, 1: newer, 2 * one: newer, 2*one + 1: {}} {
+		cache := newMemory()
+		put := func(key string, size int, age time.Duration) {
+			testbed.Must(t, cache.Put(t.Context(), key, strings.NewReader(strings.Repeat("x", size)), int64(size)))
+			cache.age(key, age)
+		}
+		put("index/file/a", 1, time.Hour)
+		put("index/used/file/a", 1, time.Minute)
+		put("index/file/b", 1<<20-4*one-farm.ArtifactBytes+over, 0)
+		put("index/used/file/b", 1, 0)
+		put("index/used/file/gone", 1, 0)
+		x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
+		testbed.Must(t, err)
+		testbed.Must(t, x.Trim(t.Context()))
+		testbed.Diff(t, fmt.Sprintf("left of %d bytes too many", over), want, cache.have(""))
+		trimmed := 2 - len(want)/2
+		testbed.Check(t, x.Stats().Trimmed == int64(trimmed), "%d values count as trimmed, want %d", x.Stats().Trimmed, trimmed)
 	}
-	put("index/file/a", 1<<20)
-	put("index/used/file/a", 1)
-	cache.age("index/file/a", time.Hour)
-	cache.age("index/used/file/a", time.Minute)
-	put("index/file/b", 1<<20)
-	put("index/used/file/gone", 1)
-	x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
-	testbed.Must(t, err)
-	testbed.Must(t, x.Trim(t.Context()))
-	testbed.Diff(t, "", []string{"index/file/b"}, cache.have(""))
-	n := x.Stats().Trimmed
-	testbed.Check(t, n == 1, "%d values count as trimmed", n)
 }
 
 // stuck is a cache that takes no byte of large values.
