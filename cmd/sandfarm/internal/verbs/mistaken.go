@@ -207,6 +207,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; did you mean \"--background\"?", err)
 	case cmd.Name() == "run" && (unknown.GetSpecifiedName() == "c" || unknown.GetSpecifiedName() == "code"):
 		return fmt.Errorf("%w; %s", err, codeComesFrom)
+	case cmd.Name() == "sync" && unknown.GetSpecifiedName() == "watch":
+		return fmt.Errorf("%w; sync watches both sides until Ctrl-C without it, and --once copies once", err)
 	case cmd.Name() == "rm" && cmd.Parent().Name() == "files" && slices.Contains([]string{"r", "R", "f", "recursive", "force"}, unknown.GetSpecifiedName()):
 		return fmt.Errorf("%w; directories are removed without it", err)
 	case unknown.GetSpecifiedShortnames() != "":

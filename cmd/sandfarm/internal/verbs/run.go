@@ -93,8 +93,9 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	return argCount(1, 1, "FILE (or - for stdin)")(cmd, args)
 }
 
-// otherwise adds to an error how the code runs, if the error is that the image does not run its language. found reports that nobody named that.
-func otherwise(name, lang string, found bool, err error) error {
+// otherwise adds to an error how the code runs, if the error is that the image does not run its language. sandbox is that of the caller, if it named
+// one. found reports that nobody named the language.
+func otherwise(name, sandbox, lang string, found bool, err error) error {
 	e, ok := errors.AsType[*client.Error](err)
 	switch {
 	case !ok || !slices.ContainsFunc(e.Fields, func(f wire.FieldError) bool { return f.Pointer == "/language" }):
@@ -109,6 +110,9 @@ func otherwise(name, lang string, found bool, err error) error {
 		file, where = "a.js", "save it as a.js, then "
 	}
 	command := quoteOne("node " + quoteOne(filepath.Base(file)))
+	if sandbox != "" {
+		return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command, if the image has Node: %ssandfarm cp %s %s: && sandfarm exec %s %s", where, quoteOne(file), sandbox, sandbox, command)})
+	}
 	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node: %secho %s | sandfarm run --lang bash --image node --file %s -", where, command, quoteOne(file))})
 }
 
@@ -140,6 +144,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	filename, inputs := asFile(ctx, c, name, inputs, f)
 	follower := a.follower(c, f.showResult)
 	follower.progress = f.autoInstall
+	given := f.sandbox
 	if f.sandbox == "" && len(f.packages) > 0 { // a one-shot run would go on without a package that cannot be installed
 		end, err := a.ownSandbox(ctx, c, f)
 		defer end()
@@ -153,7 +158,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	}
 	job, err := follower.do(ctx, submit)
 	if err != nil {
-		return otherwise(name, f.lang, found, err)
+		return otherwise(name, given, f.lang, found, err)
 	}
 	if err := a.finish(ctx, c, follower, job, name, f); err != nil {
 		return err

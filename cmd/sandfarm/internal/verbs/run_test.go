@@ -231,13 +231,16 @@ func TestInputThatIsNotReadIsSaid(t *testing.T) {
 func TestRunSaysHowElseCodeRuns(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
-	f.Routes["POST /v1/sandboxes/sbx_1/execute"] = f.gives(http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: "no such language", Errors: []wire.FieldError{{Pointer: "/language"}}})
+	refused := f.gives(http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: "no such language", Errors: []wire.FieldError{{Pointer: "/language"}}})
+	f.Routes["POST 127.0.0.1/v1/run"], f.Routes["POST /v1/sandboxes/sbx_1/execute"] = refused, refused // with the host the first one is before that of newFarm
 	file := filepath.Join(t.TempDir(), "x.js")
 	put(t, file, "1")
 	dir := filepath.Dir(file)
 	for want, args := range map[string][]string{
-		"with Node: echo 'node x.js' | sandfarm run --lang bash --image node --file " + file + " -\n":               {"run", file, "-s", "sbx_1"},
-		"with Node: save it as a.js, then echo 'node a.js' | sandfarm run --lang bash --image node --file a.js -\n": {"run", "-", "-s", "sbx_1", "--lang", "javascript"},
+		"with Node: echo 'node x.js' | sandfarm run --lang bash --image node --file " + file + " -\n":               {"run", file},
+		"with Node: save it as a.js, then echo 'node a.js' | sandfarm run --lang bash --image node --file a.js -\n": {"run", "-", "--lang", "javascript"},
+		"has Node: sandfarm cp " + file + " sbx_1: && sandfarm exec sbx_1 'node x.js'\n":                            {"run", file, "-s", "sbx_1"},
+		"has Node: save it as a.js, then sandfarm cp a.js sbx_1: && sandfarm exec sbx_1 'node a.js'\n":              {"run", "-", "-s", "sbx_1", "--lang", "javascript"},
 		"no such language.\n": {"run", "-", "-s", "sbx_1", "--lang", "perl"},
 		"--file " + dir + " is a directory: copy it into a sandbox (sandfarm cp -r " + dir + " ID:) and run the code there (--sandbox ID). See \"sandfarm run --help\"\n":                     {"run", "-", "-f", dir + ":in"},
 		"code gets no arguments, such as \"a\": pass values with -e NAME=VALUE, or copy plot.py into a sandbox (sandfarm cp) and run it there (sandfarm exec). See \"sandfarm run --help\"\n": {"run", "plot.py", "a", "b"},

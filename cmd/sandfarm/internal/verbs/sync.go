@@ -39,7 +39,10 @@ by name (hidden files, Makefile, conftest.py and the like) are copied into the s
   sandfarm sync . sbx_…:/workspace --once --delete --ignore node_modules`,
 	}, argCount(2, 2, "DIR or ID:PATH"), func(ctx context.Context, c *client.Client, args []string) error {
 		to := placeOf(args[1])
-		if to.sandbox == "" {
+		switch {
+		case to.sandbox == "" && placeOf(args[0]).sandbox != "":
+			return usagef("the local directory comes first: sandfarm sync %s", quote([]string{args[1], args[0]}))
+		case to.sandbox == "":
 			return usagef("%q is not in a sandbox: write it as ID:PATH, such as sbx_…:project", args[1])
 		}
 		for _, pattern := range o.ignore {
