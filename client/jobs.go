@@ -14,7 +14,8 @@ import (
 // JobFilter narrows a list of jobs. Zero fields do not.
 type JobFilter struct {
 	SandboxID string
-	State     string
+	State     string // or several, with commas between them
+	Kind      string // such as run; or several, with commas between them
 	Outcome   string // ok or failed
 }
 
@@ -31,6 +32,9 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[wire.Job,
 	}
 	if filter.State != "" {
 		query.Set("state", filter.State)
+	}
+	if filter.Kind != "" {
+		query.Set("kind", filter.Kind)
 	}
 	if filter.Outcome != "" {
 		query.Set("outcome", filter.Outcome)

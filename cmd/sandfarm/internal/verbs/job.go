@@ -52,6 +52,7 @@ or kernel, the end of code that was stopped, and the storing of files. WHAT is t
 	})
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only jobs of this sandbox")
 	c.Flags().StringVar(&filter.State, "state", "", "only jobs in this state, such as running")
+	c.Flags().StringVar(&filter.Kind, "kind", "", "only jobs of this kind, such as run or execute")
 	c.Flags().StringVar(&filter.Outcome, "outcome", "", "only jobs with this outcome: ok or failed")
 	c.Flags().BoolVar(&failed, "failed", false, "only jobs whose code, command or package failed, or that failed themselves")
 	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")

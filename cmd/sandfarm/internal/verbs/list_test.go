@@ -115,12 +115,12 @@ func TestJobLsShowsOutcomes(t *testing.T) {
 			f := newFarm(t)
 			test.job.ID, test.job.Kind = "job_1", "execute"
 			f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{test.job}})
-			got := f.sandfarm(t.Context(), "", "job", "ls", "--failed")
+			got := f.sandfarm(t.Context(), "", "job", "ls", "--failed", "--kind", "run,execute")
 			lines := strings.Split(got.out, "\n")
 			if got.code != 0 || len(lines) != 3 || !strings.Contains(lines[1], "  "+test.want+"  ") {
 				t.Errorf("%+v, want the outcome %q", got, test.want)
 			}
-			testbed.Diff(t, "requests", []string{"GET /v1/jobs?limit=200&outcome=failed"}, f.asked())
+			testbed.Diff(t, "requests", []string{"GET /v1/jobs?kind=run%2Cexecute&limit=200&outcome=failed"}, f.asked())
 		})
 	}
 }
