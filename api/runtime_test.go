@@ -57,7 +57,7 @@ func TestRuntimeOfARequest(t *testing.T) {
 	testbed.Diff(t, "the record asks for", "runsc", b.asked(`{"runtime": "runsc"}`).Spec.Runtime)
 	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/run?wait=0", `{"code": "1", "runtime": "runsc"}`, asAcme()...)
 	testbed.Diff(t, "the run asks for", "runsc", job.Request.Runtime)
-	for runtime, want := range map[string]string{"kata": "there is runc, runsc", "": "not the name of a runtime", "a b": "not the name of a runtime", strings.Repeat("x", 64): "at most 63"} {
+	for runtime, want := range map[string]string{"kata": "there is runc, runsc. The operator of the farm adds runtimes (docs/operations.md", "": "not the name of a runtime", "a b": "not the name of a runtime", strings.Repeat("x", 64): "at most 63"} {
 		for target, body := range map[string]string{"/v1/sandboxes": `{"runtime": "` + runtime + `"}`, "/v1/run": `{"code": "1", "runtime": "` + runtime + `"}`} {
 			p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body, asAcme()...)
 			if len(p.Errors) != 1 || p.Errors[0].Pointer != "/runtime" || !strings.Contains(p.Errors[0].Detail, want) {

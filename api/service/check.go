@@ -258,7 +258,7 @@ func ceiling(rules []farm.HostRule) string {
 	for i := range names {
 		names[i] = rules[i].String()
 	}
-	text := strings.Join(names, ", ")
+	text := strings.Join(names, "; ") // methods have commas between them
 	if more := len(rules) - len(names); more > 0 {
 		text += " and " + strconv.Itoa(more) + " more"
 	}
@@ -346,7 +346,7 @@ func (s *Service) checkRuntime(ctx context.Context, name, what string) error {
 		}
 	}
 	slices.Sort(offered)
-	return farm.Invalidf("%s is not offered; there is %s", what, strings.Join(slices.Compact(offered), ", "))
+	return farm.Invalidf("%s is not offered; there is %s. The operator of the farm adds runtimes (docs/operations.md, gVisor and other runtimes)", what, strings.Join(slices.Compact(offered), ", "))
 }
 
 // runtimeText names a runtime in a list of what a sandbox needs; "" is nothing.
