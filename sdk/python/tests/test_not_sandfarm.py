@@ -11,7 +11,7 @@ import pytest
 
 import sandfarm
 from conftest import Fake
-from sandfarm import Client, ExecuteResult, InternalError, Job, JobTimedOut, SandfarmError
+from sandfarm import Client, ExecuteResult, InternalError, InvalidError, Job, JobTimedOut, SandfarmError
 from sandfarm.compat import SandboxClient
 
 Make = Callable[[Callable[[str, str, dict[str, str], bytes], tuple[int, dict[str, str], Any]]], Fake]
@@ -22,7 +22,7 @@ Make = Callable[[Callable[[str, str, dict[str, str], bytes], tuple[int, dict[str
 )
 def test_invalid_addresses(url: str) -> None:
     for make in (Client, SandboxClient):
-        with pytest.raises(ValueError, match="address"):
+        with pytest.raises(InvalidError, match="address"):
             make(url)
 
 

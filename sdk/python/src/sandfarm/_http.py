@@ -36,7 +36,7 @@ def address(url: str | None, default: str = DEFAULT_URL) -> str:
     """The base URL of a farm, without `/v1`: the given one, that of `SANDFARM_URL`, or the default.
 
     Raises:
-        ValueError: it is not an address.
+        InvalidError: it is not an address.
     """
     url = (url or os.environ.get("SANDFARM_URL") or default).strip().rstrip("/").removesuffix("/v1").rstrip("/")
     parts = urlsplit(url)
@@ -45,9 +45,9 @@ def address(url: str | None, default: str = DEFAULT_URL) -> str:
     except ValueError:  # the port is not a number
         valid = False
     if not valid:
-        raise ValueError(f"the farm's address {url!r} must look like http://host:port")
+        raise InvalidError(f"the farm's address {url!r} must look like http://host:port")
     if parts.query or parts.fragment or parts.username:
-        raise ValueError("the farm's address must not have a query, a fragment or a user")
+        raise InvalidError("the farm's address must not have a query, a fragment or a user")
     return url
 
 
@@ -100,7 +100,8 @@ class Settings:
         """Fills in missing values from the environment.
 
         Raises:
-            ValueError: the address is not valid, or the key cannot be sent.
+            InvalidError: the address is not valid.
+            ValueError: the key cannot be sent.
         """
         return Settings(address(url), api_key(key), timeout, max(retries, 0), max_pause, outage)
 

@@ -39,7 +39,8 @@ class Client(Farm):
         http_client: your own httpx client, such as for proxies and certificates. You close it.
 
     Raises:
-        ValueError: the address is not valid, or the key cannot be sent.
+        InvalidError: the address is not valid.
+        ValueError: the key cannot be sent.
     """
 
     def __init__(
