@@ -60,7 +60,7 @@ func (in *installation) findWanted() []*requirement {
 	}
 	for _, r := range wanted {
 		if slices.Contains(spec.Deny, r.name) || len(spec.Only) > 0 && !slices.Contains(spec.Only, r.name) {
-			r.problem = fmt.Sprintf("The operator does not allow %s to be installed automatically.", r.name)
+			r.problem = fmt.Sprintf("The operator does not allow %s to be installed automatically: install it by name (packages).", r.name)
 		}
 	}
 	return wanted
@@ -102,7 +102,7 @@ func (in *installation) resolve(tool pyTool, wanted []*requirement, there map[st
 	}
 	for _, name := range in.Spec.Install.Deny {
 		if p, ok := pins[name]; ok && there[name].version != p.version {
-			return nil, &trouble{text: fmt.Sprintf("It needs %s, which the operator does not allow to be installed automatically.", name)}
+			return nil, &trouble{text: fmt.Sprintf("It needs %s, which the operator does not allow to be installed automatically: install that by name (packages).", name)}
 		}
 	}
 	return pins, nil

@@ -32,7 +32,7 @@ func denied(t testing.TB, a *agenttest.Agent, code string) []string {
 	ran := agenttest.Run(t, a.Client, spec)
 	names := []string{}
 	for _, p := range ran.Outcome.Install {
-		testbed.Check(t, p.Status == farm.PackageFailed && strings.Contains(p.Message, "operator does not allow"), "%+v", p)
+		testbed.Check(t, p.Status == farm.PackageFailed && strings.Contains(p.Message, "operator does not allow") && strings.Contains(p.Message, "install it by name (packages)"), "%+v", p)
 		names = append(names, p.Name)
 	}
 	slices.Sort(names)
@@ -168,7 +168,7 @@ func TestAutoInstallsNothingDeniedAsADependency(t *testing.T) {
 	spec.Install.Deny = []string{"pyyaml"}
 	ran := agenttest.Run(t, a.Client, spec)
 	testbed.Require(t, len(ran.Outcome.Install) == 2, "%+v", ran.Outcome)
-	if p := ran.Outcome.Install[0]; p.Name != "omegaconf" || p.Status != farm.PackageFailed || !strings.Contains(p.Message, "needs pyyaml, which the operator does not allow") {
+	if p := ran.Outcome.Install[0]; p.Name != "omegaconf" || p.Status != farm.PackageFailed || !strings.Contains(p.Message, "needs pyyaml, which the operator does not allow to be installed automatically: install that by name (packages).") {
 		t.Errorf("%+v", p)
 	}
 	p := ran.Outcome.Install[1]
@@ -186,7 +186,7 @@ func needed(t *testing.T, a *agenttest.Agent, cwd string, commands ...string) []
 	}})
 	names := []string{}
 	for _, p := range ran.Outcome.Install {
-		testbed.Check(t, p.Status == farm.PackageFailed && strings.Contains(p.Message, "operator does not allow"), "%+v", p)
+		testbed.Check(t, p.Status == farm.PackageFailed && strings.Contains(p.Message, "operator does not allow") && strings.Contains(p.Message, "install it by name (packages)"), "%+v", p)
 		names = append(names, p.Name+" "+p.Why)
 	}
 	slices.Sort(names)
