@@ -36,8 +36,10 @@ import (
 const (
 	headerTimeout = 5 * time.Second   // a request line and headers are small
 	idleTimeout   = 120 * time.Second // longer than a caller's pause between long polls
-	stopTimeout   = 10 * time.Second  // for requests in flight; waits and streams end at once
 )
+
+// StopTimeout is how long Stop waits for requests in flight; waits and streams end at once.
+const StopTimeout = 10 * time.Second
 
 // Deps are the parts that the server works with.
 type Deps struct {
@@ -162,7 +164,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.engine = s.router()
 	s.previews, s.boxes = s.hostRouter(s.ports.HostRoutes()), s.boxRouter()
 	s.http = httpserver.New(httpserver.Config{
-		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, StallTimeout: cfg.StallTimeout, Log: s.log,
+		Name: "api", Listen: cfg.Listen, StopTimeout: StopTimeout, StallTimeout: cfg.StallTimeout, Log: s.log,
 		HTTP: &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout},
 	})
 	return s, nil

@@ -11,7 +11,9 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -61,7 +63,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	var running []stopper // stopped in reverse
 	defer func() {
 		if len(running) > 0 {
-			say.line("stopping, once open connections have ended or some seconds have passed: running code continues in its sandbox, and the next start takes it over")
+			say.line(stopNote(s.Worker.StopGrace))
 		}
 		for i := len(running) - 1; i >= 0; i-- {
 			running[i].Stop()
@@ -112,6 +114,11 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	say.welcome(os.Args[0], otherFolder(s.Data), server.Addr(), len(s.API.Keys)+made.Len() > 0 || s.API.RequireKeys)
 	<-ctx.Done()
 	return nil
+}
+
+// stopNote says what a stop waits for, and for how long at most: the API ends before the worker.
+func stopNote(grace time.Duration) string {
+	return fmt.Sprintf("stopping: open connections may take %s to end, and then jobs %s; code that still runs continues in its sandbox, and the next start takes it over", api.StopTimeout, grace)
 }
 
 // checkPorts reports every address that Up will listen on and another program has, before anything is made. Of a farm that runs on the same data

@@ -28,6 +28,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
+// Whoever stops a farm reads how long it may take.
+func TestStopNoteSaysHowLongItMayTake(t *testing.T) {
+	t.Parallel()
+	for grace, want := range map[time.Duration]string{10 * time.Second: "may take 10s to end, and then jobs 10s; ", time.Minute: "may take 10s to end, and then jobs 1m0s; "} {
+		if got := stopNote(grace); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // The configuration to paste must be valid for clients.
 func TestWelcomeShowsTheConfigurationOfMCP(t *testing.T) {
 	t.Parallel()
