@@ -32,7 +32,7 @@ func TestHostsAreCheckedAgainstTheCeiling(t *testing.T) {
 	t.Parallel()
 	b := setup(t, allowing(t, "*.example.com", "GET plain.example.org:8080"))
 	for name, c := range map[string]struct{ body, pointer, detail string }{
-		"Other":        {`{"network":"allowlist","allow_hosts":["a.example.com","evil.example.net"]}`, "/allow_hosts/1", `the rule "evil.example.net" is not within what this farm allows (its setting egress.allow): *.example.com; GET plain.example.org:8080`},
+		"Other":        {`{"network":"allowlist","allow_hosts":["a.example.com","evil.example.net"]}`, "/allow_hosts/1", `the rule "evil.example.net" is not within what this farm allows (its setting egress.allow): "*.example.com", "GET plain.example.org:8080"`},
 		"Wider":        {`{"network":"allowlist","allow_hosts":["example.com"]}`, "/allow_hosts/0", "is not within what this farm allows"},
 		"Port":         {`{"network":"allowlist","allow_hosts":["a.example.com:22"]}`, "/allow_hosts/0", "is not within what this farm allows"},
 		"Method":       {`{"network":"allowlist","allow_hosts":["plain.example.org:8080"]}`, "/allow_hosts/0", "is not within what this farm allows"},
@@ -125,7 +125,7 @@ func TestHostsOfATenant(t *testing.T) {
 			t.Errorf("%s: %+v", host, p.Errors)
 		}
 	}
-	refused("a.example.com", `the rule "a.example.com" is not within what your tenant may reach: b.example.com; GET,HEAD data.example.org; *.example.net`)
+	refused("a.example.com", `the rule "a.example.com" is not within what your tenant may reach: "b.example.com", "GET,HEAD data.example.org", "*.example.net"`)
 	refused("data.example.org", "not within what this farm allows")
 	refused("x.example.net", "not within what this farm allows")
 	box := b.asked(`{"network": "allowlist", "allow_hosts": ["b.example.com", "GET data.example.org"]}`)

@@ -256,9 +256,9 @@ func ceiling(rules []farm.HostRule) string {
 	}
 	names := make([]string, min(len(rules), ceilingShown))
 	for i := range names {
-		names[i] = rules[i].String()
+		names[i] = strconv.Quote(rules[i].String()) // methods have commas between them, too
 	}
-	text := strings.Join(names, "; ") // methods have commas between them
+	text := strings.Join(names, ", ")
 	if more := len(rules) - len(names); more > 0 {
 		text += " and " + strconv.Itoa(more) + " more"
 	}
