@@ -31,8 +31,8 @@ const (
 	maxRuleBytes = maxHostBytes + 2 + 6 + 1 + maxMethods*(maxMethodBytes+1)
 )
 
-// ParseHostRule parses the text form of a rule. Case and a trailing dot do not matter. A rule names hosts, never addresses. "*.example.com"
-// allows every host below example.com, but not example.com itself; "*" allows every host (see Any). Without a port, 80 and 443 are allowed.
+// ParseHostRule parses the text form of a rule. Case and a trailing dot do not matter. A rule names hosts, never addresses, and neither localhost
+// nor a name below it. "*.example.com" allows every host below example.com, but not example.com itself; "*" allows every host (see Any). Without a port, 80 and 443 are allowed.
 // Methods restrict requests over plain HTTP; a rule with methods allows no CONNECT and so no HTTPS, whose method cannot be seen. The
 // error has CodeInvalid and a sentence for the caller.
 func ParseHostRule(text string) (HostRule, error) {
@@ -63,6 +63,10 @@ func ParseHostRule(text string) (HostRule, error) {
 		return r, nil
 	}
 	rest, r.below = strings.CutPrefix(rest, "*.")
+	if name := "." + strings.ToLower(strings.TrimSuffix(rest, ".")); strings.HasSuffix(name, ".localhost") { // no program asks the proxy for it
+		return HostRule{}, ruleError(text, "in a sandbox localhost and every name below it are the sandbox itself; "+
+			"write another name of the host, such as one from /etc/hosts of the worker's machine")
+	}
 	host, problem := normalHost(rest)
 	if problem != "" {
 		return HostRule{}, ruleError(text, problem)

@@ -39,6 +39,8 @@ func TestHostRuleText(t *testing.T) {
 		"example.com.:443":             "example.com:443",
 		"0x.7f.example":                "0x.7f.example",
 		"a.b":                          "a.b",
+		"web.localhost.example":        "web.localhost.example",
+		"web.mylocalhost":              "web.mylocalhost",
 		strings.Repeat("a", 63) + ".b": strings.Repeat("a", 63) + ".b",
 	} {
 		r, err := farm.ParseHostRule(text)
@@ -64,7 +66,10 @@ func TestHostRuleRefusesWhatIsNoName(t *testing.T) {
 		"":                                       "1 to 253",
 		" ":                                      "1 to 253",
 		"a" + long:                               "1 to 253",
-		"localhost":                              "two parts",
+		"localhost":                              "the sandbox itself",
+		"web.localhost:8335":                     "the sandbox itself",
+		"GET a.web.LocalHost.":                   "the sandbox itself",
+		"*.localhost":                            "the sandbox itself",
 		"*.com":                                  "two parts",
 		"**":                                     "letters, digits",
 		"*.*.example.com":                        "letters, digits",
