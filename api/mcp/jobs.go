@@ -177,7 +177,7 @@ func (c *call) executePython() (*answer, error) {
 		return nil, err
 	}
 	if r := job.Result; r != nil && r.Execute != nil && r.Execute.Error != nil {
-		traceback, left := withoutLibraries(r.Execute.Error.Traceback)
+		traceback, left := farm.WithoutLibraries(r.Execute.Error.Traceback)
 		if left > 0 {
 			r.Execute.Error.Traceback = traceback
 			r.Execute.Notes = append(r.Execute.Notes, fmt.Sprintf("The traceback lacks %s of libraries, which get_job_result with this job_id has.", farm.Plural(left, "frame")))

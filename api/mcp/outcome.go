@@ -256,33 +256,6 @@ func (c *call) tellError(b *strings.Builder, e *wire.CodeError) {
 	c.stream(b, "traceback", strings.Join(traceback, "\n"))
 }
 
-// longTraceback is the length of a traceback, in bytes, from which a model does not get the frames of libraries.
-const longTraceback = 2000
-
-// libraryFrame is the head of a frame of a package, or of Python itself. Others are the caller's, wherever the file is.
-var libraryFrame = regexp.MustCompile(`^File (?:<frozen |/usr/(?:local/)?lib/python3|[^\n:]*/(?:site-packages|dist-packages|\.packages)/)`)
-
-// withoutLibraries is a traceback of the kernel without the frames of libraries, if it is long, and how many these are. The errors of the whole chain
-// stay, with the frames of the caller's code.
-func withoutLibraries(traceback []string) (short []string, left int) {
-	if len(strings.Join(traceback, "")) < longTraceback {
-		return traceback, 0
-	}
-	headless := false // the last part is the head of an error
-	for _, part := range traceback {
-		if libraryFrame.MatchString(part) {
-			left++
-			continue
-		}
-		if headless && !strings.HasPrefix(part, "File ") && !strings.HasPrefix(part, "Cell ") {
-			short = short[:len(short)-1]
-		}
-		short = append(short, part)
-		headless = strings.HasSuffix(part, "Traceback (most recent call last)")
-	}
-	return short, left
-}
-
 // resultName names a displayed value in the text: with its number if there are several.
 func resultName(i, count int) string {
 	if count == 1 {

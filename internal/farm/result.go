@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +69,33 @@ const (
 	ErrorOutOfMemory = "OutOfMemory"
 	ErrorOutputLimit = "OutputLimitExceeded" // see ExecuteRequest.StopAtOutputLimit
 )
+
+// longTraceback is the length of a traceback, in bytes, from which callers who read text do not get the frames of libraries.
+const longTraceback = 2000
+
+// libraryFrame is the head of a frame of a package, or of Python itself. Others are the caller's, wherever the file is.
+var libraryFrame = regexp.MustCompile(`^File (?:<frozen |/usr/(?:local/)?lib/python3|[^\n:]*/(?:site-packages|dist-packages|\.packages)/)`)
+
+// WithoutLibraries is a traceback of the kernel without the frames of libraries, if it is long, and how many these are. The errors of the whole chain
+// stay, with the frames of the caller's code.
+func WithoutLibraries(traceback []string) (short []string, left int) {
+	if len(strings.Join(traceback, "")) < longTraceback {
+		return traceback, 0
+	}
+	headless := false // the last part is the head of an error
+	for _, part := range traceback {
+		if libraryFrame.MatchString(part) {
+			left++
+			continue
+		}
+		if headless && !strings.HasPrefix(part, "File ") && !strings.HasPrefix(part, "Cell ") {
+			short = short[:len(short)-1]
+		}
+		short = append(short, part)
+		headless = strings.HasSuffix(part, "Traceback (most recent call last)")
+	}
+	return short, left
+}
 
 // What texts for callers of the API say that they can do. Where they do not name fields and routes, as at the command line, in Jupyter, in the
 // SDKs, in the dashboard and in the tools for models, they read what they can do there in its place, or nothing.

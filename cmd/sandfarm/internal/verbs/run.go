@@ -286,7 +286,7 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 		for i, one := range result.Notes { // a run installs packages itself
 			result.Notes[i] = strings.ReplaceAll(one, farm.InstallRouteOf(f.sandbox), "packages")
 		}
-		a.printError(result, job.State)
+		a.printError(result, job)
 		if note != "" {
 			fmt.Fprintln(a.Err, "note: "+note)
 		}
@@ -307,12 +307,16 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 }
 
 // printError prints what the streams do not contain: the traceback and the notes of the farm. Of a job that the farm stopped, the traceback
-// of its interrupt is left out: the job's error says what happened.
-func (a *app) printError(result wire.ExecuteResult, state string) {
-	stopped := state == "timed_out" || state == "canceled"
+// of its interrupt is left out: the job's error says what happened. A long traceback has no frames of libraries.
+func (a *app) printError(result wire.ExecuteResult, job wire.Job) {
+	stopped := job.State == "timed_out" || job.State == "canceled"
 	if e := result.Error; e != nil && e.Name != "SystemExit" && !(stopped && e.Name == "KeyboardInterrupt") {
 		if len(e.Traceback) > 0 {
-			fmt.Fprintln(a.Err, strings.TrimRight(strings.Join(e.Traceback, "\n"), "\n"))
+			traceback, left := farm.WithoutLibraries(e.Traceback)
+			fmt.Fprintln(a.Err, strings.TrimRight(strings.Join(traceback, "\n"), "\n"))
+			if left > 0 {
+				fmt.Fprintf(a.Err, "note: The traceback lacks %s of libraries: sandfarm job get %s has all.\n", farm.Plural(left, "frame"), job.ID)
+			}
 		} else {
 			fmt.Fprintf(a.Err, "%s: %s\n", e.Name, asFlags(e.Value))
 		}

@@ -54,6 +54,8 @@ func TestRunExitCodes(t *testing.T) {
 	t.Parallel()
 	raised := &wire.CodeError{Name: "ValueError", Value: "no", Traceback: []string{"Traceback (most recent call last)", "ValueError: no"}}
 	interrupted := &wire.CodeError{Name: "KeyboardInterrupt", Traceback: []string{"Traceback", "KeyboardInterrupt"}}
+	library := "File /usr/lib/python3/dist-packages/requests/api.py:59, in request()\n" + strings.Repeat("x", 2000)
+	inLibrary := &wire.CodeError{Name: "E", Value: "no", Traceback: []string{"Cell In[1], line 1", library, "E: no"}}
 	tests := map[string]struct {
 		state  string
 		result *wire.ExecuteResult
@@ -65,11 +67,15 @@ func TestRunExitCodes(t *testing.T) {
 		"Exit0":         {"completed", &wire.ExecuteResult{Error: &wire.CodeError{Name: "SystemExit", Value: "0"}}, 0, ""},
 		"Exit256IsNot0": {"completed", &wire.ExecuteResult{ExitCode: 256}, 1, ""},
 		"Raised":        {"completed", &wire.ExecuteResult{ExitCode: 1, Error: raised}, 1, "Traceback (most recent call last)\nValueError: no\n"},
-		"Killed":        {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "over 64 MiB"}}, 137, "OutOfMemory: over 64 MiB\n"},
-		"OutOfMemory":   {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "Use less, or run it with more memory_mb."}}, 137, "OutOfMemory: Use less, or run it with more --memory.\n"},
-		"TimedOut":      {"timed_out", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 124, "sandfarm: The job is timed_out.\n"},
-		"Interrupted":   {"completed", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 1, "Traceback\nKeyboardInterrupt\n"},
-		"FarmFailed":    {"failed", nil, 1, "sandfarm: The job is failed.\n"},
+		"InLibrary": {
+			"completed", &wire.ExecuteResult{ExitCode: 1, Error: inLibrary, Notes: []string{"No network."}}, 1,
+			"Cell In[1], line 1\nE: no\nnote: The traceback lacks 1 frame of libraries: sandfarm job get job_1 has all.\nnote: No network.\n",
+		},
+		"Killed":      {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "over 64 MiB"}}, 137, "OutOfMemory: over 64 MiB\n"},
+		"OutOfMemory": {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "Use less, or run it with more memory_mb."}}, 137, "OutOfMemory: Use less, or run it with more --memory.\n"},
+		"TimedOut":    {"timed_out", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 124, "sandfarm: The job is timed_out.\n"},
+		"Interrupted": {"completed", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 1, "Traceback\nKeyboardInterrupt\n"},
+		"FarmFailed":  {"failed", nil, 1, "sandfarm: The job is failed.\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
