@@ -236,14 +236,15 @@ func TestCallbackAddresses(t *testing.T) {
 	open.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body("file:///etc/passwd"))
 }
 
-// The contract once named the network full: who asks for it learns what to use instead.
+// The contract once named the network full: who asks for it learns what to use instead, on this farm.
 func TestNoFullNetwork(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	for target, body := range map[string]string{"/v1/sandboxes": `{"network":"full"}`, "/v1/run": `{"code":"1","network":"full"}`} {
-		p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body)
-		if !strings.Contains(p.Detail, "use allowlist and name the hosts in allow_hosts") {
-			t.Errorf("%s: %s", target, p.Detail)
+	for want, b := range map[string]*bundle{": use packages": setup(t), ": use allowlist and name the hosts in allow_hosts, or packages": setup(t, allowing(t, "*.example.com"))} {
+		for target, body := range map[string]string{"/v1/sandboxes": `{"network":"full"}`, "/v1/run": `{"code":"1","network":"full"}`} {
+			p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body)
+			if !strings.HasSuffix(p.Detail, want) {
+				t.Errorf("%s: %s", target, p.Detail)
+			}
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 func (s *Server) createSandbox() *tool {
 	usual := farm.DefaultLimits()
 	reach := param{
-		name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist"},
+		name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist", "full"}, unlisted: []string{"full"},
 		doc: "none: nothing; packages: the package index; allowlist: also allow_hosts, if the operator has enabled it.",
 	}
 	if s.NoAllowlist {
-		reach.unlisted, reach.doc = []string{"allowlist"}, "none: nothing; packages: the package index."
+		reach.unlisted, reach.doc = []string{"allowlist", "full"}, "none: nothing; packages: the package index."
 	}
 	return &tool{
 		name: "create_sandbox", title: "Create a sandbox",

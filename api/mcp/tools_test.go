@@ -126,7 +126,7 @@ func TestToolsCostFewTokens(t *testing.T) {
 	}
 }
 
-// A farm without the allowlist does not offer it, and its refusal of what a model sends anyway says why.
+// A farm without the allowlist does not offer it, none has the network full, and the farm's refusal of what a model sends anyway says why.
 func TestTheAllowlistIsOfferedWhereItIsEnabled(t *testing.T) {
 	t.Parallel()
 	var asked wire.CreateRequest
@@ -139,12 +139,15 @@ func TestTheAllowlistIsOfferedWhereItIsEnabled(t *testing.T) {
 		_, body := b.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 		_, network, _ := strings.Cut(body, `"network":{`)
 		network, _, _ = strings.Cut(network, "}")
-		if strings.Contains(network, "allowlist") == off || strings.Contains(body, "allow_hosts") == off {
+		if strings.Contains(network, "allowlist") == off || strings.Contains(network, "full") || strings.Contains(body, "allow_hosts") == off {
 			t.Errorf("off %t: %s", off, network)
 		}
 		r := b.call("create_sandbox", map[string]any{"network": "allowlist", "allow_hosts": []any{"a.example.com"}})
 		if !strings.Contains(textOf(r), "It is not enabled.") || *asked.Network != "allowlist" || len(asked.AllowHosts) != 1 {
 			t.Errorf("off %t: %s %+v", off, textOf(r), asked)
+		}
+		if r := b.call("create_sandbox", map[string]any{"network": "full"}); !strings.Contains(textOf(r), "It is not enabled.") || *asked.Network != "full" {
+			t.Errorf("off %t: %s", off, textOf(r))
 		}
 	}
 }

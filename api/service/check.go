@@ -161,7 +161,11 @@ func (s *Service) network(ctx context.Context, p *problems, tenant string, given
 	}
 	switch {
 	case mode == networkFull:
-		p.addf("/network", "network \"full\" does not exist, since no sandbox has an interface to the outside: use allowlist and name the hosts in allow_hosts, or packages")
+		instead := "packages"
+		if len(s.options.Allow) > 0 {
+			instead = "allowlist and name the hosts in allow_hosts, or packages"
+		}
+		p.addf("/network", "network \"full\" does not exist, since no sandbox has an interface to the outside: use %s", instead)
 	case !slices.Contains(farm.Networks(), mode):
 		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist", farm.Shorten(string(mode)))
 	case mode == farm.NetworkAllowlist:
