@@ -224,6 +224,8 @@ func TestAMissingModuleIsInstalled(t *testing.T) {
 	p.sees("failed nosuchmodule")
 	p.until(`document.querySelector(".see .badge.bad").innerText === "ModuleNotFoundError"`)
 	p.until(`!document.querySelector("#install")`) // once is enough
+	p.goTo(strings.Replace(first, "#/run/", "#/jobs/", 1))
+	p.sees("most often of the same name (packages).") // there is no auto_install here either
 
 	box := p.farm.sandbox("", map[string]any{})
 	p.goTo("#/sandboxes/" + box)

@@ -150,14 +150,14 @@ export function Output({ items, cut, live, whole = [] }) {
   </div>`;
 }
 
-// asHere names what the dashboard has, in a note of the farm: the tab of a sandbox in place of its route, and no route of processes. Where a module can be installed, auto_install is left out.
-const asHere = (note, installs) => note.replace(/POST \/v1\/sandboxes\/\w+\/packages/, "Packages of the sandbox").replace(", or as a process with input (POST …/processes with stdin)", "").replace(installs ? ", or run with auto_install" : "", "");
+// asHere names what the dashboard has, in a note of the farm: the tab of a sandbox in place of its route, and neither a route of processes nor auto_install.
+const asHere = (note) => note.replace(/POST \/v1\/sandboxes\/\w+\/packages/, "Packages of the sandbox").replace(", or as a process with input (POST …/processes with stdin)", "").replace(", or run with auto_install", "");
 
 // Outcome is what a result says beside its output and its files: an exception, what the caller should know, and what became of packages. Children
-// follow the exception. stopped: the job was canceled; late: it was stopped after its timeout, which its error says. installs: one of them installs the module that the code lacks.
-export const Outcome = ({ result, stopped, late, installs, children }) => html`${!(late && result.error && result.error.name === INTERRUPT) && html`<${Traceback} error=${result.error} stopped=${stopped} />`}
+// follow the exception. stopped: the job was canceled; late: it was stopped after its timeout, which its error says.
+export const Outcome = ({ result, stopped, late, children }) => html`${!(late && result.error && result.error.name === INTERRUPT) && html`<${Traceback} error=${result.error} stopped=${stopped} />`}
   ${children}
-  ${(result.notes || []).map((note) => html`<p class="warning">${asHere(note, installs)}</p>`)}
+  ${(result.notes || []).map((note) => html`<p class="warning">${asHere(note)}</p>`)}
   <${Installed} packages=${result.packages || result.installed || []} />`;
 
 // Traceback shows an exception of the code. That of code which was stopped on purpose is no news.

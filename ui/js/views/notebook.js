@@ -9,7 +9,7 @@ import { Badge, Empty, ErrorBox, Icon, Loading, Stop, Trouble, useAction } from 
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Outcome, Output } from "../parts/output.js";
 import { Running, Waits } from "../parts/timeline.js";
-import { Install, Progress, lacks } from "./playground.js";
+import { Install, Progress } from "./playground.js";
 
 const CELLS = 30; // newest jobs that are shown at first
 const NEAR = 40; // pixels from the end of the page that count as its end
@@ -116,7 +116,7 @@ function Cell({ job, onAdded, onEnd }) {
     ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     <${Output} items=${items} cut=${cut} whole=${wholeOf(current, artifacts)} live=${!isFinal(state)} />
-    <${Outcome} result=${result} stopped=${state === "canceled"} late=${state === "timed_out"} installs=${job.kind === "execute" && onAdded && lacks(current)}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
+    <${Outcome} result=${result} stopped=${state === "canceled"} late=${state === "timed_out"}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
     <${ErrorBox} error=${error} />
     ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${forPeople(current.error.message)}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />

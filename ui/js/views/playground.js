@@ -120,15 +120,10 @@ export function Playground({ id, session }) {
 // MISSING names the module in the message of a ModuleNotFoundError.
 const MISSING = /^No module named '(\w+)/;
 
-// lacks is the module that code lacked which did not install what it imports.
-export function lacks(job) {
-  const error = job && job.result && job.result.error;
-  return error && error.name === "ModuleNotFoundError" && !job.request.auto_install && (error.value.match(MISSING) || [])[1];
-}
-
-// Install offers to run code again with the module that it lacks.
+// Install offers to run code again with the module that it lacks, if it did not install what it imports.
 export function Install({ job, onInstall }) {
-  const missing = lacks(job);
+  const error = job && job.result && job.result.error;
+  const missing = error && error.name === "ModuleNotFoundError" && !job.request.auto_install && (error.value.match(MISSING) || [])[1];
   return missing && onInstall && html`<p class="after"><button type="button" id="install" onClick=${onInstall}><${Icon} name="download" />${t("play.install", { name: missing })}</button></p>`;
 }
 
@@ -151,7 +146,7 @@ function Seen({ id, seen, onInstall }) {
     ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
     <${Output} items=${seen.items} cut=${seen.cut} whole=${wholeOf(job, seen.artifacts)} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-    <${Outcome} result=${result} stopped=${stopped} late=${seen.state === "timed_out"} installs=${onInstall && lacks(job)}><${Install} job=${job} onInstall=${onInstall} /><//>
+    <${Outcome} result=${result} stopped=${stopped} late=${seen.state === "timed_out"}><${Install} job=${job} onInstall=${onInstall} /><//>
     ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${forPeople(job.error.message)}</p></div>`}
     <${Artifacts} artifacts=${seen.artifacts} />
   </div>`;
