@@ -273,13 +273,13 @@ func TestThePlaygroundSaysWhereCodeRunsAndHowLong(t *testing.T) {
 	p.clickText("Options")
 	p.fill(".means input", "1")
 	p.click("#run")
-	p.sees("The job was stopped after its timeout of 1 second; output and files until then are kept. A longer timeout can be set in the playground, under Options below the code.")
+	p.sees("The job was stopped after its timeout of 1 second; output and files until then are kept. A run in the playground can have a longer timeout, under Options below its code.")
 	p.shot("timeout")
 	if seen := value[string](p, `document.querySelector(".see").innerText`); strings.Contains(seen, "Stopped.") {
 		t.Errorf("the end is told twice: %s", seen)
 	}
 	p.click(".see a.end") // its page says the same
-	p.until(`/A longer timeout can be set in the playground, under Options/.test(document.querySelector(".job-page .error")?.innerText)`)
+	p.until(`/A run in the playground can have a longer timeout, under Options/.test(document.querySelector(".job-page .error")?.innerText)`)
 }
 
 func TestOutputFollowsItsEnd(t *testing.T) {

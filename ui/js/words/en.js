@@ -81,7 +81,7 @@ export default {
   "play.install": "Install {name} and run again",
   "play.options": "Options",
   "play.timeout": "Timeout, seconds",
-  "play.longer": "A longer timeout can be set in the playground, under Options below the code.",
+  "play.longer": "A run in the playground can have a longer timeout, under Options below its code.",
   "play.going": "A run is going: stop it first.",
   "play.nocode": "There is no code.",
   "play.installed": "{span} with its packages",

@@ -81,7 +81,7 @@ export default {
   "play.install": "安装 {name} 并重新运行",
   "play.options": "选项",
   "play.timeout": "超时（秒）",
-  "play.longer": "可在试验场代码下方的“选项”中设置更长的超时。",
+  "play.longer": "在试验场中运行时，可在代码下方的“选项”中设置更长的超时。",
   "play.going": "正在运行：请先停止。",
   "play.nocode": "没有代码。",
   "play.installed": "连同软件包 {span}",
