@@ -53,7 +53,7 @@ function Overview() {
     <${Activity} />
     ${troubles.map((one) => html`<div class="error" role="alert" key=${one.id}><strong>${one.host} <code>${one.id}</code></strong><p>${one.problem}</p></div>`)}
     ${nodes.size === 0 && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
-    <div class="fleet"><section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}
+    <div class="fleet"><section><div class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}</div>
       ${nodes.size > 0 && html`<p class="soft small">${t("farm.promised")}</p>`}</section>
       <${Events} /></div>
     <section><h2>${t("farm.queues")}</h2>
