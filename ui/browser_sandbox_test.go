@@ -171,6 +171,9 @@ func TestASandboxIsCreatedWithAllThatPeopleUse(t *testing.T) {
 		p.until(fmt.Sprintf(`%s?.querySelector(".wrong")?.innerText.includes(%q) === true`, fmt.Sprintf(field, label), text))
 	}
 	p.until(`document.querySelector("dialog details").open === false`)
+	p.size(390, 844, "light")
+	p.until(`new Set([...document.querySelectorAll("dialog .three input")].map((one) => one.getBoundingClientRect().top)).size === 1`) // no label wraps
+	p.size(1360, 900, "light")
 	fill("Cores", "9000")
 	p.clickText("More: ")
 	p.sees("Secrets need the network")
