@@ -254,8 +254,41 @@ func TestSSECallsCountInTheMemory(t *testing.T) {
 	testbed.Until(t, "nothing is held", func() bool { return memory.Stats().Used == 0 })
 	l = listen(t, server, "")
 	call(http.StatusAccepted)
+
+	// A call goes on with what its body holds: others of the tenant wait for memory.
+	first, _ := memory.TryAcquire("acme", 1<<20)
+	used := memory.Stats().Used
+	body, rest := io.Pipe()
+	status := make(chan int)
+	go func() {
+		status <- func() int {
+			res, err := server.Client().Post(l.url, "application/json", body) //nolint:noctx // the server ends it
+			if err != nil {
+				t.Error(err)
+				return 0
+			}
+			_ = res.Body.Close()
+			return res.StatusCode
+		}()
+	}()
+	_, err := io.WriteString(rest, toolCall(2, "wait", nil, nil)+strings.Repeat(" ", 300<<10))
+	testbed.Must(t, err)
+	testbed.Until(t, "the body is charged", func() bool { return memory.Stats().Used >= used+300<<10 })
+	ctx, leave := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() { _, _ = memory.Acquire(ctx, "acme", memory.Share()) })
+	testbed.Until(t, "another waits", func() bool { return memory.Stats().Waiting > 0 })
+	testbed.Must(t, rest.Close())
+	testbed.Diff(t, "a large message", http.StatusAccepted, <-status)
+	<-ended
+	testbed.Check(t, memory.Stats().Used >= used+2*(300<<10), "its body is charged no more")
+	leave()
+	others.Wait()
+	first.Release()
 	_ = l.body.Close()
 	<-ended
+	<-ended
+	testbed.Until(t, "nothing is held", func() bool { return memory.Stats().Used == 0 })
 }
 
 // An answer repeats the id of its message.

@@ -243,14 +243,15 @@ func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("%d calls run on this stream, the most allowed: wait for one to end.", t.o.Calls))
 		return
 	}
-	memory := budget.Lasting(r.Context())
-	if !memory.Grow(callBytes) {
+	lasting := budget.Lasting(r.Context())
+	if !lasting.Grow(callBytes) {
 		<-s.slots
 		refuseBody(w, farm.Errorf(farm.CodeExhausted, "This server has no memory for another call over a stream now: wait for one to end."))
 		return
 	}
 	end := t.o.Outlast(r.Context())
-	if !t.begin(context.WithoutCancel(r.Context()), s, body, func() { end(); memory.Release(); <-s.slots }) {
+	ctx, memory := budget.HandOver(context.WithoutCancel(r.Context())) // with what the body is charged
+	if !t.begin(ctx, memory, s, body, func() { end(); lasting.Release(); <-s.slots }) {
 		refuse(w, http.StatusNotFound, mcp.INVALID_REQUEST, "The stream has just ended. Open a new one.")
 		return
 	}
@@ -259,11 +260,13 @@ func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("Accepted")) // an error means that the caller disconnected
 }
 
-// begin handles a message in a goroutine, which ends with the stream at the latest, and calls end then. It returns false if the stream has ended.
-func (t *SSE) begin(ctx context.Context, s *stream, message []byte, end func()) bool {
+// begin handles a message in a goroutine, which ends with the stream at the latest, and calls end then. Its memory, which ctx has, goes with the answer.
+// It returns false if the stream has ended.
+func (t *SSE) begin(ctx context.Context, memory *budget.Hold, s *stream, message []byte, end func()) bool {
 	t.mu.Lock()
 	if t.streams[s.id] == nil { // Stream already waits for its calls
 		t.mu.Unlock()
+		memory.Release()
 		end()
 		return false
 	}
@@ -279,7 +282,6 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte, end func()) 
 				t.log.ErrorContext(ctx, "mcp message panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 			}
 		}()
-		ctx, memory := budget.Renew(ctx)
 		defer func() { memory.Release() }()
 		text, err := t.answer(ctx, memory, message)
 		if err != nil {
@@ -298,13 +300,9 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte, end func()) 
 	return true
 }
 
-// answer handles a message with memory of its own, which ctx has, since the request that brought it is over. It returns the encoded answer, whose bytes
-// the memory holds; nil: there is none.
+// answer handles a message with its memory, which ctx has. It returns the encoded answer, whose bytes the memory holds; nil: there is none.
 func (t *SSE) answer(ctx context.Context, memory *budget.Hold, message []byte) ([]byte, error) {
-	err := budget.Charge(ctx, int64(len(message))*budget.BodyWeight) // as a body that comes over HTTP
-	if err == nil {
-		_, err = decoding(ctx, message)
-	}
+	_, err := decoding(ctx, message)
 	var text []byte
 	if err == nil {
 		answer := t.server.HandleMessage(ctx, message)

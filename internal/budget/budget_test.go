@@ -415,6 +415,17 @@ func TestHoldOfARequest(t *testing.T) {
 	if same, none := budget.Renew(t.Context()); same != t.Context() || none != nil {
 		t.Error("Renew made a Hold where there was none")
 	}
+	testbed.Must(t, budget.Charge(ctx, 2*mib))
+	testbed.Must(t, budget.Pin(ctx, 10))
+	later, second = budget.HandOver(ctx)
+	hold.Release() // has nothing any more
+	testbed.Check(t, hold.Bytes() == 0 && second.Bytes() == 2*mib && b.Stats().Used == 2*mib, "handed over: %d bytes, %d are used", second.Bytes(), b.Stats().Used)
+	budget.Keep(later, 0)
+	testbed.Check(t, second.Bytes() == 10, "of what was handed over %d bytes are pinned", second.Bytes())
+	second.Release()
+	if same, none := budget.HandOver(t.Context()); same != t.Context() || none != nil {
+		t.Error("HandOver made a Hold where there was none")
+	}
 }
 
 // What is pinned stays, all of it together, and is charged where it is not yet. What does not fit is refused.

@@ -165,6 +165,20 @@ func Renew(ctx context.Context) (context.Context, *Hold) {
 	return h.budget.With(ctx, h.tenant, h.timeout)
 }
 
+// HandOver is Renew for work that goes on with what the request of ctx holds: its Hold takes that over.
+func HandOver(ctx context.Context) (context.Context, *Hold) {
+	later, to := Renew(ctx)
+	if to == nil {
+		return later, nil
+	}
+	h := of(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	to.small, to.large, to.pinned = h.small, h.large, h.pinned
+	h.small, h.large, h.pinned = 0, 0, 0
+	return later, to
+}
+
 // Lasting makes an empty Hold for the tenant of the request's (nil if it has none), see Budget.Lasting. The caller releases it.
 func Lasting(ctx context.Context) *Hold {
 	h := of(ctx)
