@@ -94,7 +94,7 @@ func (e *Engine) facts(s sandboxSpec, cpus int) hostFacts {
 	if gpus {
 		facts.seccomp = e.seccompGPU
 	} else {
-		facts.devices = append(facts.devices, driverTree)
+		facts.devices = append(facts.devices, driverTree, busTree)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -193,6 +193,9 @@ const deviceTree = "/sys/devices"
 // driverTree is where drivers describe their devices. NVIDIA's has the model, UUID and firmware of each GPU there.
 const driverTree = "/proc/driver"
 
+// busTree has the input devices of the host, and the configuration of those on its buses.
+const busTree = "/proc/bus"
+
 // hostDevices lists what is masked of a tree of devices, by name: all but cores, memory and the loopback interface. With buses their devices are
 // shown. The names differ from host to host (pci0000:00, platform, …), so they are read where this process runs: on the engine's host, or else
 // on a host that may be like it. None if it cannot be read.

@@ -130,7 +130,7 @@ func TestHostDevices(t *testing.T) {
 	with := spec()
 	with.GPUs = []string{"GPU-0"}
 	testbed.Diff(t, "", hostDevices(deviceTree, true), e.facts(with, 1).devices)
-	testbed.Diff(t, "", append(hostDevices(deviceTree, false), "/proc/driver"), e.facts(spec(), 1).devices)
+	testbed.Diff(t, "", append(hostDevices(deviceTree, false), "/proc/driver", "/proc/bus"), e.facts(spec(), 1).devices)
 	masked := maskedPaths(0, virtual)
 	block := func(p string) bool { return p == virtual[0] }
 	i := slices.IndexFunc(masked, block)

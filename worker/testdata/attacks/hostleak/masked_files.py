@@ -3,7 +3,7 @@
 import os
 
 for path in ("/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/interrupts", "/proc/acpi", "/proc/scsi",
-             "/proc/asound", "/proc/mdstat", "/proc/driver", "/proc/swaps", "/proc/spl", "/sys/kernel/irq", "/sys/firmware", "/sys/devices/virtual/powercap", "/sys/devices/virtual/nvme-subsystem", "/sys/devices/virtual/nvme-fabrics", "/sys/hypervisor", "/proc/vmallocinfo", "/proc/slabinfo", "/proc/pagetypeinfo", "/proc/iomem", "/proc/kpagecount", "/proc/kpageflags"):
+             "/proc/asound", "/proc/mdstat", "/proc/driver", "/proc/bus", "/proc/swaps", "/proc/spl", "/sys/kernel/irq", "/sys/firmware", "/sys/devices/virtual/powercap", "/sys/devices/virtual/nvme-subsystem", "/sys/devices/virtual/nvme-fabrics", "/sys/hypervisor", "/proc/vmallocinfo", "/proc/slabinfo", "/proc/pagetypeinfo", "/proc/iomem", "/proc/kpagecount", "/proc/kpageflags"):
     try:
         if os.path.isdir(path):
             assert not os.listdir(path), path
