@@ -101,3 +101,39 @@ func TestWaitingTenantsAreReadOnceForAllCallers(t *testing.T) {
 		testbed.Check(t, errors.Is(err, context.Canceled), "a caller that does not wait got %v", err)
 	})
 }
+
+// slowFor are documents of which those of one tenant do not come.
+type slowFor struct {
+	db.Documents
+	tenant string
+	asked  chan struct{}
+}
+
+func (d slowFor) GetDocument(ctx context.Context, key string) ([]byte, error) {
+	if strings.HasPrefix(key, d.tenant) {
+		d.asked <- struct{}{}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return []byte("{}"), nil
+}
+
+// Long manifests that a tenant waits for, as for its own memory, do not hold up those of others.
+func TestLongManifestsOfATenantDelayNoOther(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 2*readingManifests)
+	s := &Store{DB: &db.DB{Documents: slowFor{tenant: "a", asked: asked}}, manifests: newManifestCache()}
+	ctx, end := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer end()
+	for range 2 * readingManifests {
+		readers.Go(func() {
+			_ = s.decodeManifest(ctx, &manifest{job: farm.Ref{Tenant: "a", ID: "1"}, value: db.Reference + "a/1"})
+		})
+	}
+	for range readingManifests / 2 {
+		<-asked
+	}
+	testbed.Must(t, s.decodeManifest(t.Context(), &manifest{job: farm.Ref{Tenant: "b", ID: "2"}, value: db.Reference + "b/2"}))
+}

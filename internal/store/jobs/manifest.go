@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 )
@@ -283,9 +284,10 @@ func (s *Store) decodeManifest(ctx context.Context, m *manifest) error {
 		if s.manifests.get(m) {
 			return nil
 		}
-		select { // long ones are read one after the other: a process holds few of them at once
-		case s.manifests.reading <- struct{}{}:
-			defer func() { <-s.manifests.reading }()
+		place := s.manifests.reading.Ask(m.job.Tenant) // long ones are read one after the other: a process holds few of them at once
+		defer place.Leave()
+		select {
+		case <-place.Granted():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -297,7 +299,13 @@ func (s *Store) decodeManifest(ctx context.Context, m *manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal([]byte(data), m); err != nil {
+	leave, err := budget.Core(ctx, len(data))
+	if err != nil {
+		return err
+	}
+	err = json.Unmarshal([]byte(data), m)
+	leave()
+	if err != nil {
 		return fmt.Errorf("decode manifest of job %s: %w", m.job.ID, err)
 	}
 	if spilled {
@@ -356,20 +364,20 @@ func (s *Store) readManifests(ctx context.Context, tenant string, jobs []string,
 const (
 	// cachedManifests is how many long manifests a process keeps decoded, for callers that read the artifacts of a job one by one.
 	cachedManifests = 4
-	// readingManifests is how many long manifests a process reads and decodes at a time.
-	readingManifests = 2
+	// readingManifests is how many long manifests a process reads and decodes at a time, half of them for one tenant: a read may wait for its memory.
+	readingManifests = 4
 )
 
 // manifestCache has the long manifests that were read last. A version of a manifest never changes.
 type manifestCache struct {
-	reading chan struct{} // a place for each that is being read
+	reading *budget.Places // for each that is being read
 
 	mu   sync.Mutex
 	last []*manifest // the one that was used last is at the end
 }
 
 func newManifestCache() *manifestCache {
-	return &manifestCache{reading: make(chan struct{}, readingManifests)}
+	return &manifestCache{reading: budget.NewPlaces(readingManifests)}
 }
 
 // get fills in a manifest whose version is known, and reports whether it could.
