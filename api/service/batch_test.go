@@ -356,6 +356,26 @@ func TestQueuesOfATenantHoldNoRecords(t *testing.T) {
 	testbed.Diff(t, "bytes that are held", int64(0), hold.Bytes())
 }
 
+// emptyPages is a Store whose pages of jobs are empty, without an end, and counts them.
+type emptyPages struct {
+	*store.Store
+	read int
+}
+
+func (e *emptyPages) Jobs(context.Context, string, store.JobFilter, store.Page) ([]*farm.Job, string, error) {
+	e.read++
+	return nil, "more", nil
+}
+
+// Cells of a notebook are looked for in four pages of jobs, however many a sandbox has run.
+func TestCellsAreLookedForInSomePages(t *testing.T) {
+	t.Parallel()
+	pages := &emptyPages{}
+	cells, err := service.New(service.Deps{Store: pages}, service.Options{}).Cells(t.Context(), storetest.Tenant, "sbx_1", "session")
+	testbed.Must(t, err)
+	testbed.Check(t, len(cells) == 0 && pages.read == 4, "%d cells in %d pages", len(cells), pages.read)
+}
+
 // leaving is a Submitter whose caller leaves once the job is accepted.
 type leaving struct {
 	*store.Store

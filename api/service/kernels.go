@@ -43,8 +43,9 @@ func (s *Service) RemoveContext(ctx context.Context, tenant, sandboxID, name, la
 	return a.RemoveContext(ctx, name, language)
 }
 
-// cellPage is how many of the newest jobs of a sandbox are looked through for cells.
-const cellPage = 50
+// cellPage is how many of the newest executions of a sandbox are looked through for cells, and cellReads how many pages are read for them at most: a
+// sandbox may have run any number of other jobs since.
+const cellPage, cellReads = 50, 4
 
 // Cell is a job that a client of a notebook asked for.
 type Cell struct {
@@ -57,7 +58,8 @@ type Cell struct {
 // Cells lists the newest cells of one session of a notebook's client, oldest first.
 func (s *Service) Cells(ctx context.Context, tenant, sandboxID, session string) ([]Cell, error) {
 	var jobs []*farm.Job
-	for cursor := ""; len(jobs) < cellPage; { // a page of large results is short
+	cursor := ""
+	for n := 0; n < cellReads && len(jobs) < cellPage; n++ { // a page of large results is short
 		page, next, err := s.Store.Jobs(ctx, tenant, store.JobFilter{SandboxID: sandboxID, Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: cellPage - len(jobs), Cursor: cursor})
 		if farm.CodeOf(err) == farm.CodeExhausted && len(jobs) > 0 {
 			break // there is no memory for more

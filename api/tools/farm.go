@@ -76,14 +76,14 @@ func (f caller) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait ti
 	return wire.Created{Sandbox: *out.Sandbox, Job: out.Job}, nil
 }
 
-// Sandboxes lists the open sandboxes.
+// Sandboxes lists the open sandboxes, but those that close: they would have to be looked for among all that were closed.
 func (f caller) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return f.Labeled(ctx, nil) }
 
 // Labeled lists the open sandboxes that have all these labels.
 func (f caller) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
 	q := service.SandboxQuery{Labels: labels, Page: store.Page{Limit: pageSize}}
 	for _, state := range farm.SandboxStates() {
-		if !state.Final() {
+		if !state.Final() && state != farm.SandboxClosing {
 			q.States = append(q.States, string(state))
 		}
 	}
