@@ -76,7 +76,7 @@ func (s *Server) list(c *gin.Context) ([]wire.Sandbox, error) {
 	var out []wire.Sandbox
 	page := store.Page{Limit: listPage}
 	for len(out) < maxKernels {
-		got, err := s.cfg.Service.Sandboxes(c.Request.Context(), rest.Tenant(c), service.SandboxQuery{States: openStates(), Page: page})
+		got, err := s.cfg.Service.Sandboxes(c.Request.Context(), rest.Tenant(c), service.SandboxQuery{States: farm.OpenStates(), Page: page})
 		if err != nil {
 			return nil, err
 		}
@@ -91,10 +91,6 @@ func (s *Server) list(c *gin.Context) ([]wire.Sandbox, error) {
 		page.Cursor = string(got.NextCursor)
 	}
 	return out, nil
-}
-
-func openStates() []string {
-	return []string{string(farm.SandboxQueued), string(farm.SandboxStarting), string(farm.SandboxReady), string(farm.SandboxBusy), string(farm.SandboxHibernated)}
 }
 
 func (s *Server) listKernels(c *gin.Context) error {

@@ -81,12 +81,7 @@ func (f caller) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return 
 
 // Labeled lists the open sandboxes that have all these labels.
 func (f caller) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
-	q := service.SandboxQuery{Labels: labels, Page: store.Page{Limit: pageSize}}
-	for _, state := range farm.SandboxStates() {
-		if !state.Final() && state != farm.SandboxClosing {
-			q.States = append(q.States, string(state))
-		}
-	}
+	q := service.SandboxQuery{States: farm.OpenStates(), Labels: labels, Page: store.Page{Limit: pageSize}}
 	found := []wire.Sandbox{}
 	for {
 		page, err := f.s.Sandboxes(ctx, f.tenant, q)

@@ -83,7 +83,7 @@ type hostFacts struct {
 	runtime string   // of sandboxes that name none; empty: unknown
 	cpus    int      // cores, 0: unknown
 	parent  string   // cgroup above all sandboxes, empty: the engine's default
-	devices []string // of the host that a sandbox does not see: paths below deviceTree, and driverTree
+	devices []string // of the host that a sandbox does not see: paths below deviceTree, driverTree and busTree
 
 	timestamps bool // a network namespace has a setting for timestamps of its own
 }

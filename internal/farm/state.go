@@ -114,6 +114,18 @@ func (s SandboxState) Accepts() bool {
 	}
 }
 
+// OpenStates names the states of sandboxes that accept work, as filters of lists take them. The index of open sandboxes has all of these, so such a list
+// reads no records of others.
+func OpenStates() []string {
+	var names []string
+	for _, s := range SandboxStates() {
+		if s.Accepts() {
+			names = append(names, string(s))
+		}
+	}
+	return names
+}
+
 // NoMoreWork is the error of work for a sandbox whose state does not accept it. reason, a sentence, says why one has expired.
 func NoMoreWork(id string, state SandboxState, reason string) error {
 	if state == SandboxExpired && reason != "" {
