@@ -85,7 +85,7 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) farm.ContainerSp
 
 // Labels of containers.
 const (
-	// LabelRecord holds a sandbox's record, for a Redis that loses its data. Values of variables are left out.
+	// LabelRecord holds a sandbox's record, for a Redis that loses its data, without what Labels leaves out.
 	LabelRecord = "sandfarm.record"
 	// labelAttempt is in place of the generation on containers that the release before made.
 	labelAttempt = "sandfarm.attempt"
@@ -109,18 +109,33 @@ func Belongs(c farm.Container, s *farm.Sandbox) bool {
 // Newer reports whether a container was made for a later generation than its record has: Redis has lost what is newer than the record.
 func Newer(c farm.Container, s *farm.Sandbox) bool { return c.Generation > max(s.Generation, 1) }
 
-// Labels are what restores the record of a sandbox when Redis loses its data.
+// recordMax bounds the bytes that LabelRecord takes in the engine's answers: each list of containers, of which a node may have thousands, has it.
+const recordMax = 8 << 10
+
+// Labels are what restores the record of a sandbox when Redis loses its data. The values of its variables are left out. Of a record of more than
+// recordMax bytes so is what makes it large: the variables, then the labels, then the hosts that it may reach, with their secrets.
 func Labels(s *farm.Sandbox) map[string]string {
 	kept := *s
 	kept.Spec.Env = maps.Clone(s.Spec.Env)
 	for name := range kept.Spec.Env {
 		kept.Spec.Env[name] = ""
 	}
-	text, err := json.Marshal(kept)
-	if err != nil {
-		text = nil // a record always encodes; without it the sandbox is only not restored
+	for _, leaveOut := range []func(){
+		func() {},
+		func() { kept.Spec.Env = nil },
+		func() { kept.Spec.Labels = nil },
+		func() { kept.Spec.AllowHosts, kept.Spec.Secrets = nil, nil },
+	} {
+		leaveOut()
+		text, err := farm.Encode(kept)
+		if err != nil {
+			break
+		}
+		if answered, err := json.Marshal(string(text)); err == nil && len(answered) <= recordMax { // as the engine writes it
+			return map[string]string{LabelRecord: string(text)}
+		}
 	}
-	return map[string]string{LabelRecord: string(text)}
+	return map[string]string{LabelRecord: ""} // the sandbox is only not restored
 }
 
 // RecordOf reads the record that a container carries; nil when it carries none, or that of another sandbox.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -227,6 +228,50 @@ func TestRecordLabelComesBackWithoutSecrets(t *testing.T) {
 	} {
 		testbed.Check(t, RecordOf(other) == nil, "%s: a record was read", what)
 	}
+}
+
+// Each list of containers has the records of all of them, so a record is bounded, whatever its sandbox was given.
+func TestRecordLabelIsBounded(t *testing.T) {
+	t.Parallel()
+	limits := farm.DefaultLimits()
+	many := func(n, size int) map[string]string {
+		out := map[string]string{}
+		for i := range n {
+			out[fmt.Sprintf("%03d", i)+strings.Repeat("<", size-3)] = strings.Repeat("\\", size)
+		}
+		return out
+	}
+	s := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: "acme", ExpiresAt: time.Now().UTC()}
+	size := func() int {
+		text, err := json.Marshal(Labels(s)[LabelRecord])
+		testbed.Must(t, err)
+		return len(text)
+	}
+	s.Spec.Labels = map[string]string{"l": ""}
+	room := recordMax - size()
+	for _, c := range []struct {
+		more int
+		kept bool
+	}{{-1, true}, {0, true}, {1, false}} {
+		s.Spec.Labels = map[string]string{"l": strings.Repeat("x", room+c.more)}
+		got := RecordOf(farm.Container{SandboxID: s.ID, Tenant: s.Tenant, Labels: Labels(s)})
+		testbed.Check(t, got != nil && (got.Spec.Labels != nil) == c.kept, "%d bytes more than the limit: record %+v", c.more, got)
+	}
+
+	s.Spec = farm.SandboxSpec{
+		Name: strings.Repeat("<", limits.MaxNameBytes), Image: "python", Network: farm.NetworkAllowlist,
+		Labels: many(limits.MaxLabels, limits.MaxLabelBytes), Env: many(limits.MaxEnv, 128),
+	}
+	for i := range limits.MaxAllowHosts {
+		s.Spec.AllowHosts = append(s.Spec.AllowHosts, fmt.Sprintf("%03d.%s.example", i, strings.Repeat("x", 200)))
+	}
+	got := RecordOf(farm.Container{SandboxID: s.ID, Tenant: s.Tenant, Labels: Labels(s)})
+	testbed.Check(t, size() <= recordMax && got != nil && got.Spec.Name == s.Spec.Name && got.Spec.Network == s.Spec.Network && got.Spec.AllowHosts == nil,
+		"%d bytes, record %+v", size(), got)
+	s.Spec.Labels, s.Spec.Env = map[string]string{"a": "b"}, many(limits.MaxEnv, 128)
+	s.Spec.AllowHosts = s.Spec.AllowHosts[:3]
+	got = RecordOf(farm.Container{SandboxID: s.ID, Tenant: s.Tenant, Labels: Labels(s)})
+	testbed.Check(t, got != nil && len(got.Spec.Env) == 0 && got.Spec.Labels["a"] == "b" && len(got.Spec.AllowHosts) == 3, "without its variables: record %+v", got)
 }
 
 // An engine need not make checkpoints.
