@@ -207,7 +207,7 @@ func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 
 // copyFile uploads a file, for which as many bytes are reserved as it had when it was found.
 func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p string, reserved int64) (*farm.Artifact, error) {
-	r, entry, err := open(ctx, c, p, 0, 0)
+	r, entry, err := x.open(ctx, c, e.job.Tenant, p, 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %q: %w", p, err)
 	}

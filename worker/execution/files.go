@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
@@ -212,8 +213,24 @@ func (x *Runner) removeUploads(ctx context.Context, job *farm.Job, err error, ke
 	}
 }
 
-// open opens a file of the workspace, as the client does. ErrProtocol: the agent says of it what can be said of no file.
-func open(ctx context.Context, c *client.Client, path string, offset, length int64) (io.ReadCloser, farm.FileEntry, error) {
+// openFiles is how many files of sandboxes a process reads at once: each takes up to 1 MiB until it is stored, in the window of its stream and in
+// buffers, also while it waits for memory to be uploaded.
+const openFiles = 16
+
+// open opens a file of the workspace once the tenant has a place for it, which the reader keeps until it is closed. ErrProtocol: the agent says of it
+// what can be said of no file.
+func (x *Runner) open(ctx context.Context, c *client.Client, tenant, path string, offset, length int64) (_ io.ReadCloser, entry farm.FileEntry, err error) {
+	place := x.reading.Ask(tenant)
+	defer func() {
+		if err != nil {
+			place.Leave()
+		}
+	}()
+	select {
+	case <-place.Granted():
+	case <-ctx.Done():
+		return nil, entry, context.Cause(ctx)
+	}
 	body, entry, err := c.Open(ctx, path, offset, length)
 	if err != nil {
 		return nil, entry, err
@@ -222,13 +239,24 @@ func open(ctx context.Context, c *client.Client, path string, offset, length int
 		_ = body.Close()
 		return nil, entry, fmt.Errorf("%w: a file %q of %d bytes, mode %q and type %q", ErrProtocol, clip(entry.Path, 256), entry.Size, clip(entry.Mode, 16), clip(entry.Type, 16))
 	}
-	return body, entry, nil
+	return &openFile{body, place}, entry, nil
+}
+
+// openFile is a file of a sandbox that is read.
+type openFile struct {
+	io.ReadCloser
+	place *budget.Place
+}
+
+func (f *openFile) Close() error {
+	defer f.place.Leave()
+	return f.ReadCloser.Close()
 }
 
 // readFile returns a file, or a part of it: inline when it is small, else through the object store.
 func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.FileResult, error) {
 	f := t.Request.File
-	body, entry, err := open(ctx, c, f.Path, f.Offset, f.Length)
+	body, entry, err := x.open(ctx, c, t.Job.Tenant, f.Path, f.Offset, f.Length)
 	if err != nil {
 		return nil, err
 	}

@@ -281,6 +281,44 @@ func TestAFileThatCannotBeBreaksTheProtocol(t *testing.T) {
 	}
 }
 
+// A file that is read takes memory that nobody is charged for, also while it waits for its upload, so a tenant has few of them open at once.
+func TestFilesOfATenantAreReadInTurns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, _ := b.runner()
+	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Entry", `{"path":"a","size":`+r.URL.Query().Get("path")+`,"mode":"0644","type":"file"}`)
+	}))
+	free := func(tenant string) bool {
+		place := x.reading.Ask(tenant)
+		defer place.Leave()
+		select {
+		case <-place.Granted():
+			return true
+		default:
+			return false
+		}
+	}
+	var opened []io.Closer
+	for range openFiles / 2 {
+		testbed.Check(t, free(workertest.Tenant), "after %d files there is no place for another", len(opened))
+		_, _, err := x.open(t.Context(), c, workertest.Tenant, "-1", 0, 0)
+		testbed.Check(t, errors.Is(err, ErrProtocol), "a file that cannot be: %v", err)
+		r, _, err := x.open(t.Context(), c, workertest.Tenant, "0", 0, 0)
+		testbed.Must(t, err)
+		opened = append(opened, r)
+	}
+	testbed.Check(t, !free(workertest.Tenant) && free("rival"), "the tenant has its share: free for it %v, for others %v", free(workertest.Tenant), free("rival"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := x.open(ctx, c, workertest.Tenant, "0", 0, 0)
+	testbed.Check(t, errors.Is(err, context.Canceled), "a wait whose job ends: %v", err)
+	for _, r := range opened {
+		testbed.Must(t, r.Close())
+	}
+	testbed.Check(t, free(workertest.Tenant), "closed files keep their places")
+}
+
 func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -77,6 +77,7 @@ type Runner struct {
 	memory    *budget.Budget
 	room      room
 	turns     *budget.Places // for handling long output, see turn
+	reading   *budget.Places // of files of sandboxes, see open
 	node      Node
 	sandboxes Sandboxes
 	log       *slog.Logger
@@ -92,7 +93,7 @@ type Runner struct {
 func New(cfg Config, deps Deps) (*Runner, error) {
 	x := &Runner{
 		cfg: cfg, deps: deps, store: deps.Store, blobs: deps.Blobs, memory: deps.Memory, room: newRoom(deps.Staging, "", cfg.OutputSpoolMB), node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
-		turns: budget.NewPlaces(runtime.GOMAXPROCS(0)), metrics: newMetrics(), stopped: make(chan struct{}),
+		turns: budget.NewPlaces(runtime.GOMAXPROCS(0)), reading: budget.NewPlaces(openFiles), metrics: newMetrics(), stopped: make(chan struct{}),
 	}
 	return x, x.metrics.register(deps.Metrics)
 }
