@@ -232,42 +232,20 @@ func (p *Proxy) listContainers(c *call) error {
 	if err != nil {
 		return err
 	}
-	var all []json.RawMessage
-	if _, err := p.getInto(c, "/containers/json", query, &all); err != nil {
-		return err
-	}
-	for i, raw := range all {
+	return p.list(c, "/containers/json", query, "[", "]", func(raw json.RawMessage) (json.RawMessage, error) {
 		var one struct {
 			ID     string `json:"Id"`
 			Labels map[string]string
 		}
-		if err := json.Unmarshal(raw, &one); err != nil {
-			return fmt.Errorf("decode the engine's answer: %w", err)
-		}
-		if one.Labels[engine.LabelNamespace] == p.cfg.Namespace {
-			continue
+		if err := json.Unmarshal(raw, &one); err != nil || one.Labels[engine.LabelNamespace] == p.cfg.Namespace {
+			return raw, err
 		}
 		labels := map[string]string{}
 		if uid, ok := one.Labels[engine.LabelUID]; ok {
 			labels[engine.LabelUID] = uid
 		}
-		if all[i], err = json.Marshal(map[string]any{"Id": one.ID, "Labels": labels}); err != nil {
-			return fmt.Errorf("pack answer: %w", err)
-		}
-	}
-	return c.replyList(all)
-}
-
-// replyList answers with a list, which may be empty.
-func (c *call) replyList(list []json.RawMessage) error {
-	if list == nil {
-		list = []json.RawMessage{}
-	}
-	body, err := json.Marshal(list)
-	if err != nil {
-		return fmt.Errorf("pack answer: %w", err)
-	}
-	return c.reply(body)
+		return json.Marshal(map[string]any{"Id": one.ID, "Labels": labels})
+	})
 }
 
 // filtered checks the filters of a list: only these, with at least one label. It returns the query with the filters packed anew.

@@ -3,12 +3,10 @@ package engineproxy
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
@@ -85,20 +83,13 @@ func (p *Proxy) listImages(c *call) error {
 	if err != nil {
 		return err
 	}
-	var all []json.RawMessage
-	if _, err := p.getInto(c, "/images/json", query, &all); err != nil {
-		return err
-	}
-	var broken error
-	all = slices.DeleteFunc(all, func(raw json.RawMessage) bool {
+	return p.list(c, "/images/json", query, "[", "]", func(raw json.RawMessage) (json.RawMessage, error) {
 		var one struct{ Labels map[string]string }
-		broken = errors.Join(broken, json.Unmarshal(raw, &one))
-		return one.Labels[engine.LabelImage] == ""
+		if err := json.Unmarshal(raw, &one); err != nil || one.Labels[engine.LabelImage] == "" {
+			return nil, err
+		}
+		return raw, nil
 	})
-	if broken != nil {
-		return fmt.Errorf("decode the engine's answer: %w", broken)
-	}
-	return c.replyList(all)
 }
 
 // createImage imports an image, or pulls one where images are built.

@@ -1,9 +1,15 @@
 package engineproxy
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What is parsed is the path that was sent, without a part that leads elsewhere, and the engine reads it the same way.
@@ -28,4 +34,39 @@ func FuzzParsePath(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Sandboxes and volumes of a node may be thousands: of a list one element is held at a time.
+func TestListsAreReadElementByElement(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	read := make(chan string)
+	go func() {
+		_, _ = io.WriteString(w, `{"Volumes":[{"Name":"a"},`)
+		<-read // before the rest is there
+		_, _ = io.WriteString(w, `{"Name":"b"}],"Warnings":["c"]}`)
+		_ = w.Close()
+	}()
+	var all []string
+	testbed.Must(t, each(json.NewDecoder(r), func(raw json.RawMessage) error {
+		if all = append(all, string(raw)); len(all) == 1 {
+			close(read)
+		}
+		return nil
+	}))
+	testbed.Check(t, slices.Equal(all, []string{`{"Name":"a"}`, `{"Name":"b"}`}), "the elements are %q", all)
+
+	failed := errors.New("failed")
+	for text, want := range map[string]bool{
+		`[]`: true, `{"Volumes":null}`: true, `[{}]`: true,
+		`[`: false, `[{}`: false, `[{},`: false, `[{"a"`: false, `<html>`: false, `["no object"]`: false,
+	} {
+		err := each(json.NewDecoder(strings.NewReader(text)), func(raw json.RawMessage) error {
+			if raw[0] != '{' {
+				return failed
+			}
+			return nil
+		})
+		testbed.Check(t, (err == nil) == want, "%s: %v", text, err)
+	}
 }

@@ -1,6 +1,7 @@
 package engineproxy
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -13,8 +14,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// answerMax bounds an answer of the engine that the proxy reads: a list of some ten thousand containers.
-const answerMax = 64 << 20
+// answerMax bounds an answer of the engine that the proxy reads whole: a description.
+const answerMax = 4 << 20
 
 // headersKept are what the engine's client reads of an answer.
 func headersKept() []string {
@@ -102,6 +103,11 @@ func (p *Proxy) get(c *call, path string, query url.Values) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	return read(resp)
+}
+
+// read reads an answer whole; one that is no success is an engineAnswer.
+func read(resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerMax+1))
 	switch {
 	case err != nil:
@@ -128,6 +134,67 @@ func (p *Proxy) getInto(c *call, path string, query url.Values, into any) ([]byt
 		return nil, fmt.Errorf("decode the engine's answer: %w", err)
 	}
 	return body, nil
+}
+
+// list passes on the first list of an answer of the engine, between begin and end. It may be long, so the proxy holds one element at a time: what pick
+// makes of it; nil: it is left out.
+func (p *Proxy) list(c *call, path string, query url.Values, begin, end string, pick func(json.RawMessage) (json.RawMessage, error)) error {
+	resp, err := p.send(c, http.MethodGet, path, query, nil, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		_, err := read(resp)
+		return err
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	to := bufio.NewWriter(c.w)
+	_, _ = to.WriteString(begin) // Flush returns the error
+	separator := ""
+	err = each(json.NewDecoder(resp.Body), func(raw json.RawMessage) error {
+		picked, err := pick(raw)
+		if err != nil || picked == nil {
+			return err
+		}
+		_, _ = to.WriteString(separator)
+		separator = ","
+		_, err = to.Write(picked)
+		return err
+	})
+	if err == nil {
+		_, _ = to.WriteString(end)
+		err = to.Flush()
+	}
+	if err != nil { // the status may be sent: only an aborted answer tells the caller that something is missing
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// each calls f for each element of the first list of a JSON document; one without a list has none.
+func each(from *json.Decoder, f func(json.RawMessage) error) error {
+	for token := json.Token(nil); token != json.Delim('['); {
+		var err error
+		if token, err = from.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("decode the engine's answer: %w", err)
+		}
+	}
+	for from.More() {
+		var raw json.RawMessage
+		if err := from.Decode(&raw); err != nil {
+			return fmt.Errorf("decode the engine's answer: %w", err)
+		}
+		if err := f(raw); err != nil {
+			return err
+		}
+	}
+	if _, err := from.Token(); err != nil {
+		return fmt.Errorf("decode the engine's answer: %w", err)
+	}
+	return nil
 }
 
 // reply answers with JSON.

@@ -2,7 +2,6 @@ package engineproxy
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 )
@@ -70,23 +69,11 @@ func (p *Proxy) listVolumes(c *call) error {
 	if err != nil {
 		return err
 	}
-	var all struct{ Volumes []json.RawMessage }
-	if _, err := p.getInto(c, "/volumes", query, &all); err != nil {
-		return err
-	}
-	own := []json.RawMessage{}
-	for _, raw := range all.Volumes {
+	return p.list(c, "/volumes", query, `{"Volumes":[`, "]}", func(raw json.RawMessage) (json.RawMessage, error) {
 		var v volume
-		if err := json.Unmarshal(raw, &v); err != nil {
-			return fmt.Errorf("decode the engine's answer: %w", err)
+		if err := json.Unmarshal(raw, &v); err != nil || v.Labels[engine.LabelNamespace] != p.cfg.Namespace {
+			return nil, err
 		}
-		if v.Labels[engine.LabelNamespace] == p.cfg.Namespace {
-			own = append(own, raw)
-		}
-	}
-	body, err := json.Marshal(map[string]any{"Volumes": own, "Warnings": nil})
-	if err != nil {
-		return fmt.Errorf("pack answer: %w", err)
-	}
-	return c.reply(body)
+		return raw, nil
+	})
 }
