@@ -141,6 +141,7 @@ type acceptArgs struct {
 	Created        string   `lua:"created"` // microseconds, as Expires
 	Queue          string   `lua:"queue"`
 	Timeout        int      `lua:"timeout"`
+	Cell           string   `lua:"cell"` // see cellField
 	Doc            []byte   `lua:"doc"`
 	Redacted       []byte   `lua:"shown"` // reference to the document, if Doc is without it
 	Request        []byte   `lua:"request"`
@@ -211,7 +212,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (args acceptArgs, whole []by
 	args = acceptArgs{
 		ID: job.ID, Kind: string(job.Kind), Sandbox: job.SandboxID, New: a.Sandbox != nil, Inline: job.Inline, Hidden: job.Hidden,
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: db.Micros(job.CreatedAt),
-		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Redacted: shown, Request: body, Packages: a.Packages, MaxPackages: sandboxes.PackageBytes, Secrets: a.Secrets,
+		Queue: job.Queue, Timeout: job.TimeoutSeconds, Cell: cellField(job), Doc: doc, Redacted: shown, Request: body, Packages: a.Packages, MaxPackages: sandboxes.PackageBytes, Secrets: a.Secrets,
 		IdempotencyTTL: s.Limits.IdempotencySeconds, MaxWaiting: s.Limits.MaxWaiting,
 	}
 	if job.Kind == farm.KindInterrupt || job.Kind == farm.KindRestart {

@@ -114,6 +114,7 @@ call('HSET', jobKey(id), 'doc', arg.doc, 'kind', kind, 'state', 'queued', 'attem
   'queue', arg.queue, 'timeout', arg.timeout, 'inline', arg.inline, 'hidden', arg.hidden, 'cb', arg.callback, 'bg', arg.background,
   'seq', seq)
 if arg.shown ~= '' then call('HSET', jobKey(id), 'shown', arg.shown) end
+if arg.cell ~= '' then call('HSET', jobKey(id), 'cell', arg.cell) end
 if arg.documents ~= '' then
   call('HSET', jobKey(id), 'docs', arg.documents)
   if arg.request_size ~= '0' then call('HSET', jobKey(id), 'reqsize', arg.request_size) end

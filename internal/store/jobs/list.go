@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strconv"
 	"time"
@@ -121,31 +123,76 @@ func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f Jo
 	return kept, end, nil
 }
 
-// cellPage is how many jobs of a sandbox QueuedCells reads at once.
-const cellPage = 100
+// noCell is the field cell of executions that are no cells of notebooks.
+const noCell = "-"
 
-// QueuedCells lists the cells of notebooks that wait in the FIFO of a sandbox, the newest first: all, or those of one session.
+// cellField is the field cell of a job: the hash of the session whose cell it is, since clients choose the names of sessions. Jobs of other kinds
+// than execute have none.
+func cellField(job *farm.Job) string {
+	switch c := job.Cell(); {
+	case c != nil:
+		return sessionHash(c.Session)
+	case job.Kind == farm.KindExecute:
+		return noCell
+	default:
+		return ""
+	}
+}
+
+func sessionHash(session string) string {
+	sum := sha256.Sum256([]byte(session))
+	return hex.EncodeToString(sum[:])
+}
+
+// QueuedCells lists the cells of notebooks that wait in the FIFO of a sandbox, the newest first: all, or those of one session. Of each job that
+// waits there it reads three fields.
 func (s *Store) QueuedCells(ctx context.Context, sandbox farm.Ref, session string) ([]farm.Ref, error) {
-	filter := JobFilter{SandboxID: sandbox.ID, States: []farm.JobState{farm.JobQueued}, Kinds: []farm.JobKind{farm.KindExecute}}
-	page := db.Page{Limit: cellPage}
+	ids, err := s.Redis.LRange(ctx, s.Key(sandbox.Tenant, db.KeyFIFO, sandbox.ID), 0, -1).Result()
+	if err != nil {
+		return nil, db.Wrap("read FIFO", err)
+	}
+	slices.Reverse(ids)
 	var out []farm.Ref
-	before := budget.Held(ctx)
-	for {
-		jobs, next, err := s.Jobs(ctx, sandbox.Tenant, filter, page)
-		if err != nil {
-			return nil, err
+	wanted := sessionHash(session)
+	for part := range slices.Chunk(ids, db.ScanStretch) {
+		pipe := s.Redis.Pipeline()
+		cmds := make([]*redis.SliceCmd, len(part))
+		for i, id := range part {
+			cmds[i] = pipe.HMGet(ctx, s.Key(sandbox.Tenant, db.KeyJob, id), "state", "kind", "cell")
 		}
-		for _, job := range jobs {
-			if c := job.Cell(); c != nil && (session == "" || c.Session == session) {
-				out = append(out, job.Ref())
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, db.Wrap("look for cells", err)
+		}
+		for i, cmd := range cmds {
+			fields, ref := db.Reply(cmd.Val()), farm.Ref{Tenant: sandbox.Tenant, ID: part[i]}
+			if fields.Text(0) != string(farm.JobQueued) || fields.Text(1) != string(farm.KindExecute) {
+				continue
+			}
+			cell := fields.Text(2)
+			if cell == "" { // the release before did not write it
+				if cell, err = s.readCell(ctx, ref); err != nil {
+					return nil, err
+				}
+			}
+			if cell != noCell && (session == "" || cell == wanted) {
+				out = append(out, ref)
 			}
 		}
-		budget.Keep(ctx, before)
-		if next == "" {
-			return out, nil
-		}
-		page.Cursor = next
 	}
+	return out, nil
+}
+
+// readCell is cellField of an execution, from its whole record; noCell if it is gone. Nothing of it is held afterwards.
+func (s *Store) readCell(ctx context.Context, ref farm.Ref) (string, error) {
+	defer budget.Keep(ctx, budget.Held(ctx))
+	job, err := s.Shown(ctx, ref)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return noCell, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return cellField(job), nil
 }
 
 // Route is what must be known of a job to enqueue it, read in one step.

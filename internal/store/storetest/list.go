@@ -309,12 +309,14 @@ func sameList(t *testing.T, what string, page store.Page, whole, filtered func(s
 	testbed.Check(t, some > 0, "%s: there are none", what)
 }
 
-// queuedCells lists the cells that wait, the newest first. Of their records none is held.
+// queuedCells lists the cells that wait, the newest first. No record is read as a whole, unless the release before wrote it, and none is held.
 func queuedCells(t *testing.T, factory Factory) {
-	b := setup(t, factory)
+	rdb := factory(t)
+	b := setup(t, func(*testing.T) redis.UniversalClient { return rdb })
 	box, other := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxReady)
 	want := map[string][]farm.Ref{}
-	for i := range 120 { // more than a page
+	var plain farm.Ref   // no cell
+	for i := range 320 { // more than are looked at together
 		a := Execute(box.ID)
 		a.Job.Redacted = &farm.Request{Execute: &farm.ExecuteRequest{Code: strings.Repeat("x", 2000)}}
 		session := []string{"one", "two", ""}[i%3]
@@ -322,10 +324,13 @@ func queuedCells(t *testing.T, factory Factory) {
 			a.Job.Redacted.Execute.Cell = &farm.Cell{Session: session}
 		}
 		ref := b.accept(t, a).Job.Ref()
-		if i == 0 {
+		switch {
+		case i == 0:
 			b.claim(t, ref, "w") // it waits no more
-		} else if session != "" {
+		case session != "":
 			want[session], want[""] = append(want[session], ref), append(want[""], ref)
+		default:
+			plain = ref
 		}
 	}
 	elsewhere := Execute(other.ID)
@@ -334,13 +339,34 @@ func queuedCells(t *testing.T, factory Factory) {
 	ctx, hold := budget.New(0).With(t.Context(), Tenant, 0)
 	defer hold.Release()
 	testbed.Must(t, budget.Charge(ctx, 1000))
-	for session, want := range want {
-		got, err := b.QueuedCells(ctx, box, session)
-		testbed.Must(t, err)
-		slices.Reverse(want)
-		testbed.Diff(t, fmt.Sprintf("cells of session %q", session), want, got)
-		testbed.Check(t, hold.Bytes() == 1000, "%d bytes are held afterwards, want 1000", hold.Bytes())
+	var whole atomic.Int64
+	rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "hgetall" {
+				whole.Add(1)
+			}
+		}
+		return next(cmds...)
+	}))
+	for _, list := range want {
+		slices.Reverse(list)
 	}
+	list := func(records int64) {
+		t.Helper()
+		for session, want := range want {
+			whole.Store(0)
+			got, err := b.QueuedCells(ctx, box, session)
+			testbed.Must(t, err)
+			testbed.Diff(t, fmt.Sprintf("cells of session %q", session), want, got)
+			testbed.Diff(t, "records that were read as a whole", records, whole.Load())
+			testbed.Check(t, hold.Bytes() == 1000, "%d bytes are held afterwards, want 1000", hold.Bytes())
+		}
+	}
+	list(0)
+	for _, ref := range []farm.Ref{want["one"][0], want["two"][5], plain} {
+		rdb.HDel(t.Context(), b.prefix+"{"+Tenant+"}:job:"+ref.ID, "cell") // the release before did not write it
+	}
+	list(3)
 }
 
 // pagesAreBounded filters a long list down to nothing: each page looks at a bounded number of records, and a time range ends the list as
