@@ -152,9 +152,11 @@ func (f ArtifactFilter) picks(a *farm.Artifact) bool {
 const (
 	// manifestStretch is how many manifests one batch reads: those in Redis have up to 32 KiB each.
 	manifestStretch = 20
-	// maxManifests is how many manifests one page looks at, and maxEntries how many artifacts.
-	maxManifests = 500
-	maxEntries   = 20_000
+	// maxManifests is how many manifests one page looks at, maxEntries how many artifacts, and manifestBytes how many bytes of manifests in Redis: the
+	// last manifest may exceed these two.
+	maxManifests  = 500
+	maxEntries    = 20_000
+	manifestBytes = 2 << 20
 )
 
 // position is a place in a list of artifacts: the place of the job, and the number of the last entry of its manifest that was looked at. What
@@ -249,6 +251,7 @@ type artifactPage struct {
 
 	found []*farm.Artifact
 	seen  int      // entries that were looked at
+	bytes int      // of the manifests in Redis that were looked at
 	at    position // the last one that was looked at
 	more  bool     // there is more behind it
 	done  bool     // the page is full, or nothing behind can be wanted
@@ -278,7 +281,10 @@ func (l *artifactPage) look(m *manifest) (more bool, err error) {
 	}
 	if after := l.filter.Created.After; !after.IsZero() && m.newest().Before(after.Add(-l.passed)) {
 		l.done = true
-	} else if l.seen += len(m.Entries); l.seen >= maxEntries {
+		return false, nil
+	}
+	l.seen, l.bytes = l.seen+len(m.Entries), l.bytes+len(m.value)
+	if l.seen >= maxEntries || l.bytes >= manifestBytes {
 		l.at, l.more, l.done = position{place: m.place}, true, true
 	}
 	return !l.done, nil

@@ -190,6 +190,38 @@ func artifactPagesAreStable(t *testing.T, factory Factory) {
 	testbed.Diff(t, "while artifacts came and went", ids(pointers(all), func(a *farm.Artifact) string { return a.ID }), got)
 }
 
+// artifactPagesAreBoundedInBytes: a page ends with the manifest whose bytes reach the limit, and the next one goes on from there.
+func artifactPagesAreBoundedInBytes(t *testing.T, factory Factory) {
+	const limit, manifests, more = 2 << 20, 70, 3
+	for sum, want := range map[int]int{limit - 1: manifests + 1, limit: manifests, limit + 1: manifests} {
+		b := setup(t, factory)
+		frame := 0 // bytes of a manifest beside the path
+		add := func(size int) {
+			a := b.file(farm.Ref{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}, strings.Repeat("x", size-frame), 1)
+			a.Name, a.Key = "a", "k"
+			b.add(t, a)
+			stored, err := b.rdb.HStrLen(t.Context(), b.prefix+"{"+Tenant+"}:mf:"+a.JobID, "doc").Result()
+			testbed.Must(t, err)
+			if frame == 0 {
+				frame = int(stored) - size
+			} else if int(stored) != size {
+				t.Fatalf("a manifest has %d bytes, want %d", stored, size)
+			}
+		}
+		for range more {
+			add(1000)
+		}
+		for range manifests - 1 {
+			add(limit / manifests)
+		}
+		add(sum - (manifests-1)*(limit/manifests))
+		f := store.ArtifactFilter{Name: "a"}
+		found, next, err := b.Artifacts(t.Context(), Tenant, f, store.Page{Limit: 200})
+		testbed.Check(t, err == nil && len(found) == want && next != "", "of manifests of %d bytes a page has %d, next %q, %v; want %d", sum, len(found), next, err, want)
+		testbed.Diff(t, "artifacts of all pages", manifests+more, len(b.pages(t, f, 200, func() {})))
+	}
+}
+
 func pointers[T any](list []T) []*T {
 	out := make([]*T, len(list))
 	for i := range list {

@@ -88,6 +88,7 @@ func Run(t *testing.T, factory Factory) {
 		"RecordsExpire":                   recordsExpire,
 		"Artifacts":                       artifacts,
 		"ArtifactsOfAJobAreOneManifest":   artifactsOfAJobAreOneManifest,
+		"ArtifactPagesAreBoundedInBytes":  artifactPagesAreBoundedInBytes,
 		"ArtifactPagesAreStable":          artifactPagesAreStable,
 		"StoredIsExact":                   storedIsExact,
 		"StorageIsReserved":               storageIsReserved,
