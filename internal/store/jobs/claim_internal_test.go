@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -37,6 +38,25 @@ func TestRequestOfAClaimCanBeForgotten(t *testing.T) {
 	}
 	inline := &Claim{Job: c.Job, Request: &farm.Request{}}
 	testbed.Check(t, !inline.ForgetRequest() && inline.Request != nil, "ForgetRequest dropped a request that is no document")
+}
+
+// A large segment of events is decoded on a core of its tenant, of which it has half: here it has none left.
+func TestSegmentsOfEventsAreDecodedOnACore(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	ctx, hold := budget.New(0).With(gone, "acme", 0)
+	defer hold.Release()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	line := `{"id":"1-0","text":""}` + "\n"
+	for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
+		data := strings.Replace(line, `""`, `"`+strings.Repeat("x", size-len(line))+`"`, 1)
+		events, err := decodeSegment(ctx, []byte(data), "")
+		decoded := len(data) == size && len(events) == 1
+		testbed.Check(t, decoded == want && errors.Is(err, context.Canceled) != want, "%d bytes, without a core: decoded %v, %v", size, decoded, err)
+	}
 }
 
 // An upload of many files has nothing that callers may not see, and is stored once. It is encoded on a core, as text of its size is.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 	"github.com/sandfarm/sandfarm/internal/store/tenants"
@@ -374,7 +375,7 @@ func (s *Store) archivedEvents(ctx context.Context, ref farm.Ref, after string) 
 		if err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
-		events, err := decodeSegment(data, after)
+		events, err := decodeSegment(ctx, data, after)
 		if err != nil {
 			return nil, fmt.Errorf("decode events %s of job %s: %w", name, ref.ID, err)
 		}
@@ -385,8 +386,13 @@ func (s *Store) archivedEvents(ctx context.Context, ref farm.Ref, after string) 
 	return nil, nil
 }
 
-// decodeSegment reads the events after an id from a segment.
-func decodeSegment(data []byte, after string) ([]farm.Event, error) {
+// decodeSegment reads the events after an id from a segment, a large one on a core of the tenant of ctx (budget.Core).
+func decodeSegment(ctx context.Context, data []byte, after string) ([]farm.Event, error) {
+	leave, err := budget.Core(ctx, len(data))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	var events []farm.Event
 	for line := range bytes.Lines(data) {
 		var e struct {
