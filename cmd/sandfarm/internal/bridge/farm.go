@@ -33,19 +33,13 @@ func (r *remote) CreateSandbox(ctx context.Context, request wire.CreateRequest, 
 	return made, r.explain(err)
 }
 
-// Sandboxes lists the open sandboxes only: a farm keeps records of closed ones for a day.
+// Sandboxes lists the open sandboxes, but those that close, as the same tools do over HTTP.
 func (r *remote) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return r.Labeled(ctx, nil) }
 
 // Labeled lists the open sandboxes that have all these labels.
 func (r *remote) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
-	var states []string
-	for _, state := range farm.SandboxStates() {
-		if !state.Final() {
-			states = append(states, string(state))
-		}
-	}
 	found := []wire.Sandbox{}
-	for one, err := range r.c.Sandboxes(ctx, client.SandboxFilter{State: strings.Join(states, ","), Labels: labels}) {
+	for one, err := range r.c.Sandboxes(ctx, client.SandboxFilter{State: strings.Join(farm.OpenStates(), ","), Labels: labels}) {
 		if err != nil {
 			return nil, r.explain(err)
 		}

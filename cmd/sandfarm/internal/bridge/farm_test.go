@@ -125,7 +125,7 @@ func TestSandboxesListsOpenOnes(t *testing.T) {
 		answer(t, w, http.StatusOK, wire.List[wire.Sandbox]{Items: []wire.Sandbox{}})
 	})
 	got, err := f.Sandboxes(t.Context())
-	if err != nil || got == nil || states != "queued,starting,ready,busy,hibernated,closing" {
+	if err != nil || got == nil || states != "queued,starting,ready,busy,hibernated" {
 		t.Errorf("%v, %v, asked for %q", got, err, states)
 	}
 }
