@@ -189,6 +189,23 @@ func (c *onCore) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// sentOffCore sends what is written of a page. The writing, beyond its first budget.SmallBytes, has one of the cores of the request's tenant, but none while
+// the caller takes what is sent.
+type sentOffCore struct {
+	ctx context.Context // for the core
+	w   io.Writer
+}
+
+// Write waits for a core after it has sent. The error is then that of the context.
+func (s sentOffCore) Write(p []byte) (int, error) {
+	budget.LeaveCore(s.ctx)
+	n, err := s.w.Write(p)
+	if err != nil {
+		return n, err
+	}
+	return n, budget.TakeCore(s.ctx, n)
+}
+
 // goodName reports whether a file's name can be part of a path, here and in the cache.
 func goodName(name string) bool {
 	return name != "" && len(name) <= 255 && name[0] != '.' && !strings.ContainsFunc(name, func(r rune) bool {

@@ -91,7 +91,9 @@ func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string
 	h.Set("Content-Length", strconv.FormatInt(int64(p.html), 10))
 	if r.Method != http.MethodHead {
 		x.weigh(r, int64(p.html))
-		_ = renderHTML(w, p) // the reader has everything, or has left
+		ctx, hold := x.cfg.Memory.With(r.Context(), tenantOf(r.Context()), 0) // for its core
+		defer hold.Release()
+		_ = renderHTML(sentOffCore{ctx, w}, p) // the reader has everything, or has left
 	}
 }
 

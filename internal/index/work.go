@@ -20,7 +20,7 @@ const (
 	// makes some two thousand, and each takes up to half a millisecond of the worker. Further ones wait.
 	requestRate, requestBurst = 200, 4000
 	// pageUnit is how many bytes of a page that is sent count as one more request: writing them as HTML takes about two milliseconds. Reading them takes
-	// ten to twenty; that has a core of the tenant (see onCore).
+	// ten to twenty. Both have a core of the tenant (see sentOffCore and onCore).
 	pageUnit  = 512 << 10
 	ratesKept = 10_000 // tenants whose requests are counted
 )

@@ -529,6 +529,69 @@ func TestReadingOfLargePagesHasACore(t *testing.T) {
 	}
 }
 
+// sent is an answer that calls write before each part of it.
+type sent struct {
+	*httptest.ResponseRecorder
+	write func()
+}
+
+func (s sent) Write(p []byte) (int, error) {
+	s.write()
+	return s.ResponseRecorder.Write(p)
+}
+
+// Pages in memory were written as HTML without a core of their tenant. Small ones wait for none, and whoever waits for the reader has none.
+func TestWritingOfLargePagesHasACore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		upstreams := http.NewServeMux()
+		for name, files := range map[string]int{"small": 200, "large": 5000} {
+			upstreams.HandleFunc("/simple/"+name+"/", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				for i := range files {
+					_, _ = fmt.Fprintf(w, `<a href="/x-%d.zip">x</a>`, i)
+				}
+			})
+		}
+		u := newUnread(t, upstreams, nil, budget.New(16*mib))
+		ask := func(tenant, project string, write func()) *httptest.ResponseRecorder {
+			answer := httptest.NewRecorder()
+			u.readers.Go(func() {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/simple/"+project+"/", http.NoBody)
+				u.For(tenant).ServeHTTP(sent{answer, write}, r)
+			})
+			synctest.Wait()
+			return answer
+		}
+		parts := 0
+		whole := ask("loud", "large", func() {
+			parts++
+			testbed.Diff(t, "free cores while a part is sent", max(runtime.GOMAXPROCS(0), 2), freeCores(t, u.Memory()))
+		}).Body.Len()
+		testbed.Require(t, parts > 5, "the page is sent in %d parts", parts)
+		small := ask("loud", "small", func() {}).Body.Len()
+
+		over, end := context.WithCancel(t.Context())
+		for range runtime.GOMAXPROCS(0) { // more than the tenant has
+			u.readers.Go(func() {
+				ctx, hold := u.Memory().With(over, "loud", 0)
+				defer hold.Release()
+				_ = budget.TakeCore(ctx, budget.SmallBytes+1)
+				<-over.Done()
+			})
+		}
+		synctest.Wait()
+		waits := ask("loud", "large", func() {})
+		testbed.Check(t, waits.Body.Len() > 0 && waits.Body.Len() < 2*budget.SmallBytes, "%d bytes of %d are sent without a core", waits.Body.Len(), whole)
+		testbed.Diff(t, "bytes of a small page without a core", small, ask("loud", "small", func() {}).Body.Len())
+		testbed.Diff(t, "bytes for another tenant", whole, ask("quiet", "large", func() {}).Body.Len())
+		end()
+		synctest.Wait()
+		testbed.Diff(t, "bytes with a core", whole, waits.Body.Len())
+		u.end(t)
+	})
+}
+
 // parts is an upstream that sends part of a page, and the rest when it is released.
 type parts struct {
 	part, rest string
