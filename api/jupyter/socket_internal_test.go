@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // chargedSocket is a connection without its network, whose tenant may hold 7 MiB in large and 1 MiB in small messages.
@@ -363,6 +364,53 @@ func TestWorkOfAForgottenSessionIsReleased(t *testing.T) {
 	if s.over(cell); before != 0 || len(s.ended) != 0 {
 		t.Errorf("%d cells that ended before are kept, and %d behind", before, len(s.ended))
 	}
+}
+
+// Messages that wait for their turn held what is kept for small requests, and what handled the first one of them waited for that.
+func TestWaitingMessagesLeaveRoomForSmallRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		box, k, connect := waitingKernel(t)
+		s, at := connect("busy")
+		var charged []error
+		k.server.cfg.Check = func(ctx context.Context, _ access.Caller) error { // of each message whose turn it is
+			ctx, done := context.WithTimeout(ctx, time.Second)
+			defer done()
+			charged = append(charged, budget.Charge(ctx, budget.SmallBytes))
+			return nil
+		}
+		const messages = 40 // of 56 KiB, of which the share for small requests has room for 18, and that for what lasts for 32
+		for i := range messages {
+			ctx, hold := budget.Renew(at.ctx)
+			waiting, done := context.WithTimeout(ctx, time.Second)
+			testbed.Must(t, budget.Charge(waiting, 56<<10))
+			done()
+			w := asks(fmt.Sprint(i))
+			w.hold, w.header.Type = hold, "odd_request"
+			s.take(w)
+		}
+		_, small := budget.Renew(at.ctx)
+		for range 16 { // the tenant's share
+			if !small.Grow(budget.SmallBytes) {
+				t.Fatal("a small request of the tenant waits while messages wait for their turn")
+			}
+		}
+		small.Release()
+		box.ready.Store(true)
+		time.Sleep(startPoll)
+		synctest.Wait()
+		if got := replies(at); strings.Count(strings.Join(got, " "), "odd_reply") != messages {
+			t.Errorf("the client got %q", got)
+		}
+		if want := make([]error, messages); !slices.Equal(want, charged) {
+			t.Errorf("what the messages charge when it is their turn: %v", charged)
+		}
+		at.uncharge()
+		if small.Grow(7 << 20); small.Bytes() != 7<<20 {
+			t.Error("at the end the tenant does not have its share")
+		}
+		small.Release()
+	})
 }
 
 // A connection whose handshake failed took what its client had sent before, and one that attached while its session was forgotten had none.

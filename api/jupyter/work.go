@@ -100,6 +100,10 @@ func (s *session) take(w *work) {
 		}
 		done()
 	}
+	if err := s.park(w); err != nil {
+		s.fail(w, err)
+		return
+	}
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.mu.Lock()
@@ -113,6 +117,14 @@ func (s *session) take(w *work) {
 		s.early(w)
 	}
 	s.start(nil, w)
+}
+
+// park charges a message for the time until its turn, which may be long.
+func (s *session) park(w *work) (err error) {
+	ctx, done := s.context()
+	defer done()
+	w.hold, err = w.hold.Park(ctx)
+	return err
 }
 
 // early submits a cell before its turn, so that it outlives this process: if all that comes before it is submitted too, its place in the

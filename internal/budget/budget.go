@@ -22,7 +22,7 @@
 //
 // Rules for users, so that nothing deadlocks: acquire the most that is needed, once, and give back what is not needed (Hold.Keep). Do
 // not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
-// S3 or refuse where they do. Work that other work waits for while it holds memory, as requests wait for jobs, has a Budget of its own. ReadAll, whose senders may be slow, acquires in steps, of which only the first waits.
+// S3 or refuse where they do. What waits while it holds small bytes gives these up first: Hold.Park. Work that other work waits for while it holds memory, as requests wait for jobs, has a Budget of its own. ReadAll, whose senders may be slow, acquires in steps, of which only the first waits.
 //
 // Places shares places for work in the same way, and Core the cores of the process for work on large bodies.
 package budget

@@ -171,6 +171,72 @@ func TestARequestThatGrowsGetsTheShare(t *testing.T) {
 	})
 }
 
+// What a request may hold for long leaves the bytes for small requests: it becomes lasting up to what the tenant has for that, or large.
+func TestParkLeavesRoomForSmallRequests(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lasts int64 // of another Hold
+		held  []int64
+		want  int64 // bytes of the Hold
+	}{
+		"BelowLasting":      {lasts - 1000, []int64{999}, 999},
+		"AtLasting":         {lasts - 1000, []int64{1000}, 1000},
+		"AboveLasting":      {lasts - 1000, []int64{1001}, budget.SmallBytes + 1},
+		"SmallAndLargeOnes": {lasts, []int64{budget.SmallBytes, budget.SmallBytes + 1}, 2 * (budget.SmallBytes + 1)},
+		"LargeAndSmallOnes": {lasts, []int64{mib, 1000}, mib + budget.SmallBytes + 1},
+		"Large":             {lasts, []int64{mib}, mib},
+		"TheShare":          {lasts, []int64{share, 1000}, share},
+		"Nothing":           {lasts, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(size)
+			other := b.Lasting("a")
+			other.Grow(c.lasts)
+			ctx, own := b.With(t.Context(), "a", 0)
+			for _, n := range c.held {
+				testbed.Must(t, budget.Charge(ctx, n))
+			}
+			parked, err := own.Park(t.Context())
+			testbed.Must(t, err)
+			testbed.Diff(t, "bytes", c.want, parked.Bytes())
+			testbed.Diff(t, "all bytes", c.lasts+c.want, b.Stats().Used)
+			small, ok := b.TryAcquire("a", budget.SmallBytes)
+			for n := int64(budget.SmallBytes); n < mib; n += budget.SmallBytes {
+				ok = ok && small.Grow(budget.SmallBytes)
+			}
+			testbed.Check(t, ok, "the share for small requests is not free")
+			for _, hold := range []*budget.Hold{small, parked, own, other} {
+				hold.Release()
+			}
+			testbed.Diff(t, "at the end", budget.Stats{Size: size}, b.Stats())
+		})
+	}
+}
+
+// Without room for what lasts, Park waits as Charge does, and meanwhile holds nothing that small requests wait for.
+func TestParkWaitsForLargeBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(size)
+		other := b.Lasting("a")
+		other.Grow(lasts)
+		whole, _ := b.TryAcquire("a", share)
+		ctx, own := b.With(t.Context(), "a", 30*time.Second)
+		testbed.Must(t, budget.Charge(ctx, 1000))
+		began := time.Now()
+		hold, err := own.Park(t.Context())
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeExhausted && time.Since(began) == 30*time.Second && hold.Bytes() == 0, "Park = %v after %s", err, time.Since(began))
+		testbed.Must(t, budget.Charge(ctx, 1000))
+		time.AfterFunc(time.Second, whole.Release)
+		hold, err = own.Park(t.Context())
+		testbed.Check(t, err == nil && hold.Bytes() == budget.SmallBytes+1, "Park with room = %v, %d bytes", err, hold.Bytes())
+	})
+	if hold, err := (*budget.Hold)(nil).Park(t.Context()); hold != nil || err != nil {
+		t.Errorf("Park of no Hold = %v, %v", hold, err)
+	}
+}
+
 // A request of the API does not wait for ever.
 func TestTimeoutOfARequest(t *testing.T) {
 	t.Parallel()

@@ -143,6 +143,28 @@ func (h *Hold) Release() {
 	}
 }
 
+// Park is for bytes that may be held for long, such as those of a message that waits for its turn: none of them are then of those that are kept for small
+// requests, which all else of their tenant needs, and so does what they wait for. They become lasting (see Budget.Lasting) or, where that has no room, bytes
+// for large requests, which are waited for as Charge does. The Hold that is returned has them instead. The error is that of Charge.
+func (h *Hold) Park(ctx context.Context) (*Hold, error) {
+	if h == nil || h.budget == nil {
+		return h, nil
+	}
+	if lasting := h.budget.Lasting(h.tenant); lasting.Grow(h.Bytes()) {
+		h.Release()
+		return lasting, nil
+	}
+	h.mu.Lock()
+	small := h.small
+	h.small = 0
+	h.mu.Unlock()
+	if small == 0 {
+		return h, nil
+	}
+	h.budget.small.release(h.tenant, small, false)
+	return h, Charge(context.WithValue(ctx, holdKey{}, h), max(small, SmallBytes+1))
+}
+
 type holdKey struct{}
 
 // With gives a request a Hold of its own, for a tenant, which Charge and Keep find in the context. The caller releases it when the
