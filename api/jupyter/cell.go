@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,20 +110,20 @@ func (s *session) begin(w *work) {
 		w.release()
 		return
 	}
-	small := w.kept()
+	small := w.kept(keptCode)
 	w.message, w.cell.Code = small.message, small.cell.Code
 	if w.cell.expressionBytes() <= keptCode { // else they are charged until they have been asked for
 		w.release()
 	}
 }
 
-// kept is the work of a cell whose job is known, without what may be large: the job has it.
-func (w *work) kept() *work {
+// kept is the work of a cell whose job is known, without a code or expressions of more than a number of bytes: the job has the code.
+func (w *work) kept(limit int) *work {
 	cell := *w.cell
-	if len(cell.Code) > keptCode {
+	if len(cell.Code) > limit {
 		cell.Code = ""
 	}
-	if cell.expressionBytes() > keptCode {
+	if cell.expressionBytes() > limit {
 		cell.Expressions = nil
 	}
 	return &work{message: message{channel: w.channel, header: w.header}, cell: &cell, job: w.job}
@@ -140,10 +141,12 @@ func (s *session) over(w *work) bool {
 		return true
 	}
 	w.ends = s.kernel.server.cfg.Now()
-	ended := w.kept()
+	ended := w.kept(keptEnded)
+	if len(ended.header.raw) > keptEnded {
+		ended.header = executeHeader(w.header.ID, w.header.Session, w.ends)
+	}
 	ended.early, ended.again, ended.sent, ended.endSent, ended.ends = true, true, math.MaxInt, true, w.ends
-	s.ended = append(s.ended, ended)
-	s.ended = s.ended[max(0, len(s.ended)-replayCells):]
+	s.ended = append(slices.Delete(s.ended, 0, max(0, len(s.ended)+1-replayCells)), ended) // its array keeps none of those that are dropped
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
@@ -186,7 +187,7 @@ func TestAHeaderIsNoPartOfItsMessage(t *testing.T) {
 	}
 }
 
-// What is kept of a cell that has ended, for clients that come back, is small: nobody is charged for it.
+// What is kept of a cell whose job is known is small: nobody is charged for it.
 func TestWhatIsKeptOfACell(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", keptCode+1)
@@ -207,10 +208,38 @@ func TestWhatIsKeptOfACell(t *testing.T) {
 	} {
 		w := &work{message: *sample([]byte(large)), cell: &c.cell, job: "job_1"}
 		w.content = json.RawMessage(large)
-		got := w.kept()
+		got := w.kept(keptCode)
 		want := &work{message: message{channel: channelShell, header: w.header}, cell: &c.want, job: "job_1"}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(work{}, message{}, header{}, executeContent{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// What is kept of a cell that has ended, for clients that come back, took up to 12 KiB, and a kernel may have a thousand of them.
+func TestWhatIsKeptOfACellThatHasEnded(t *testing.T) {
+	t.Parallel()
+	s := &session{kernel: &kernel{server: &Server{cfg: Config{Now: time.Now}}}}
+	for more, all := range map[int]bool{-1: true, 0: true, 1: false} {
+		head, tail := `{"msg_id":"m1","msg_type":"execute_request","session":"s","odd":"`, `"}`
+		h, err := parseHeader([]byte(head + strings.Repeat("x", keptEnded+more-len(head+tail)) + tail))
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, expression := strings.Repeat("x", keptEnded+more), strings.Repeat("x", keptEnded+more-expressionWeight-1)
+		s.over(&work{message: message{header: h}, cell: &executeContent{Code: code, Expressions: map[string]string{"a": expression}}, job: "job_1"})
+		got := s.ended[len(s.ended)-1]
+		if (got.cell.Code == code) != all || (got.cell.Expressions["a"] == expression) != all || bytes.Equal(got.header.raw, h.raw) != all {
+			t.Errorf("of %d bytes each %d of the code, %d of the expression, and %d of the header are kept", len(code), len(got.cell.Code), len(got.cell.Expressions["a"]), len(got.header.raw))
+		}
+		if back, err := parseHeader(got.header.raw); err != nil || back.ID != "m1" || back.Type != h.Type || back.Session != "s" || len(got.header.raw) > keptEnded {
+			t.Errorf("its header is %s: %v", got.header.raw, err)
+		}
+	}
+	for n := range 2 * replayCells {
+		s.over(&work{cell: &executeContent{}, job: strconv.Itoa(n)})
+		if last := s.ended[len(s.ended)-1].job; len(s.ended) != min(n+4, replayCells) || last != strconv.Itoa(n) {
+			t.Errorf("after cell %d there are %d, the last of which is %s", n, len(s.ended), last)
 		}
 	}
 }

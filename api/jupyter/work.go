@@ -28,6 +28,9 @@ const (
 	earlierFor, earlierCells = 24 * time.Hour, 4
 	// keptCode is the longest code that is kept beside its job, for clients that come back.
 	keptCode = 4 << 10
+	// keptEnded is keptCode for a cell that has ended, and the longest header that is kept of it as it came. Nobody is charged for these cells, of which a
+	// kernel may have replayCells for each of its MaxSessions.
+	keptEnded = 1 << 10
 )
 
 // work is one message that waits for its turn.
