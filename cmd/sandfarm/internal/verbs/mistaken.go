@@ -47,7 +47,7 @@ func mistaken(cmd *cobra.Command, args []string, err error) error {
 	return err
 }
 
-// named adds to an error the ids of the open sandboxes whose name was given in the place of an id.
+// named adds to an error the ids of the open sandboxes whose name was given in the place of an id, or where ids are found.
 func named(cmd *cobra.Command, c *client.Client, args []string, err error) error {
 	var names []string
 	_, usage := errors.AsType[*UsageError](err)
@@ -99,6 +99,9 @@ func named(cmd *cobra.Command, c *client.Client, args []string, err error) error
 		return errors.Join(err, &hint{text: fmt.Sprintf("%s is the name of %s and %s: use an id.", name, strings.Join(ids[:last], ", "), ids[last])})
 	case cmd.Name() == "exec" && !usage:
 		return errors.Join(err, &hint{text: `"sandfarm exec ID COMMAND" has the sandbox's ID first; "sandfarm sandbox ls" lists the IDs.`})
+	}
+	if e, ok := errors.AsType[*client.Error](err); ok && strings.HasPrefix(e.Detail, "There is no sandbox") {
+		return errors.Join(err, &hint{text: `"sandfarm sandbox ls" lists the IDs of open sandboxes with their names.`})
 	}
 	return err
 }

@@ -194,6 +194,8 @@ func TestWhatIsNoIDSaysWhereIDsAre(t *testing.T) {
 	f := newFarm(t)
 	missing := f.gives(http.StatusNotFound, wire.Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is no such thing."})
 	f.Routes["GET /v1/artifacts/{id}"], f.Routes["DELETE /v1/artifacts/{id}"] = missing, missing
+	unknown := f.gives(http.StatusNotFound, wire.Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is no sandbox \"nope\"."})
+	f.Routes["GET /v1/sandboxes/nope"], f.Routes["GET /v1/sandboxes/sbx_9"], f.Routes["GET /v1/jobs/nope"] = unknown, unknown, missing
 	for _, id := range []string{"ls", "sbx_9", "me"} {
 		f.Routes["POST /v1/sandboxes/"+id+"/commands"] = missing
 	}
@@ -201,7 +203,8 @@ func TestWhatIsNoIDSaysWhereIDsAre(t *testing.T) {
 	const list, first = "\"sandfarm artifact ls\" lists the IDs of artifacts with their names.\n", "\"sandfarm exec ID COMMAND\" has the sandbox's ID first; \"sandfarm sandbox ls\" lists the IDs.\n"
 	for args, want := range map[string]string{
 		"artifact get rain.csv": list, "artifact rm rain.csv": list, "artifact get art_1": "such thing.\n",
-		"exec ls -- -la": first, "exec sbx_9 ls": "such thing.\n", "exec me ls": "me is the name of sbx_1 and sbx_2: use an id.\n",
+		"sandbox get nope": "\"nope\".\nsandfarm: \"sandfarm sandbox ls\" lists the IDs of open sandboxes with their names.\n", "sandbox get sbx_9": "\"nope\".\n",
+		"job get nope": "such thing.\n", "exec ls -- -la": first, "exec sbx_9 ls": "such thing.\n", "exec me ls": "me is the name of sbx_1 and sbx_2: use an id.\n",
 	} {
 		if got := f.sandfarm(t.Context(), "", strings.Fields(args)...); got.code != verbs.ExitError || !strings.HasSuffix(got.stderr, want) {
 			t.Errorf("%s: %+v, want %q", args, got, want)
