@@ -271,8 +271,11 @@ event is one line of JSON.`,
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Err, "sandfarm: %s\n", job.State)
-		return nil
+		text := job.State
+		if came := whatCame(job); job.State == "completed" && came != "ok" && came != "" {
+			text += ", outcome " + came
+		}
+		return a.say("sandfarm: %s", text)
 	})
 	c.Flags().StringVar(&after, "after", "", "start after the event with this id")
 	return c

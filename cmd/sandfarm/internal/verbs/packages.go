@@ -49,8 +49,9 @@ If a package fails, the others are still installed, and the exit code is 1.
 		if err != nil {
 			return err
 		}
-		if err = errors.Join(a.showInstall(job, cmp.Or(manager, farm.ManagerPip)), outcome(job)); err != nil && !verbose && !a.json {
-			fmt.Fprintln(a.Err, "sandfarm: "+installerOutput(job))
+		err = errors.Join(a.showInstall(job, cmp.Or(manager, farm.ManagerPip)), outcome(job))
+		if text := installerOutput(job); err != nil && text != "" && !verbose && !a.json {
+			fmt.Fprintln(a.Err, "sandfarm: "+text)
 		}
 		return err
 	})
@@ -72,8 +73,11 @@ func (a *app) install(ctx context.Context, c *client.Client, sandbox string, req
 	return follower.do(ctx, func(ctx context.Context) (wire.Job, error) { return c.Install(ctx, sandbox, request) })
 }
 
-// installerOutput says where the output of an installer is.
+// installerOutput says where the output of an installer is; empty if it printed nothing, as one that was not started.
 func installerOutput(job wire.Job) string {
+	if job.Result == nil || job.Result.Install == nil || job.Result.Install.Stdout+job.Result.Install.Stderr == "" {
+		return ""
+	}
 	return fmt.Sprintf("%q shows what the installer printed.", "sandfarm job events "+job.ID)
 }
 
@@ -244,8 +248,8 @@ func uninstalled(job wire.Job) error {
 			errs = append(errs, fmt.Errorf("install packages: %s", installedText(one)))
 		}
 	}
-	if len(errs) > 0 {
-		errs = append(errs, &hint{text: installerOutput(job)})
+	if text := installerOutput(job); len(errs) > 0 && text != "" {
+		errs = append(errs, &hint{text: text})
 	}
 	return errors.Join(errs...)
 }

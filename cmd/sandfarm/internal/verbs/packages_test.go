@@ -19,7 +19,7 @@ func installs(packages ...wire.InstalledOne) func(func(string, any), <-chan stru
 		send("progress", wire.ProgressData{Message: "resolving"})
 		send("progress", wire.ProgressData{Message: "down\x1b[2Jloading"})
 		send("stdout", wire.TextData{Text: "Installed 1 package\n"})
-		return "completed", &wire.Result{Install: &wire.InstallResult{Packages: packages}}
+		return "completed", &wire.Result{Install: &wire.InstallResult{Packages: packages, Stdout: "Installed 1 package\n"}}
 	}
 }
 
@@ -279,6 +279,7 @@ func TestCreateWithPackages(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
+		Stderr:   "installing six\n",
 		Packages: []wire.InstalledOne{{Name: "nope", Status: "failed", Message: "there is no such package"}, {Name: "six", Version: "1.17", Status: "installed"}},
 	}}}}
 	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
@@ -290,5 +291,10 @@ func TestCreateWithPackages(t *testing.T) {
 	}
 	if got := f.sandfarm(t.Context(), "", "sandbox", "create", "--package", "nope", "--json"); got.code != 1 || !strings.Contains(got.out, `"sbx_9"`) {
 		t.Errorf("%+v", got)
+	}
+	made.Job.Result.Install.Stderr = "" // refused before an installer was started
+	stderr, _, _ = strings.Cut(stderr, "sandfarm: \"sandfarm job events")
+	if got := f.sandfarm(t.Context(), "", "sandbox", "create", "--package", "nope", "-p", "six"); got != (outputs{1, "sbx_9\n", stderr}) {
+		t.Errorf("nothing was printed: %+v", got)
 	}
 }

@@ -300,6 +300,23 @@ func TestJobEventsJSONIsALineEach(t *testing.T) {
 	}
 }
 
+func TestJobEventsEndWithTheOutcome(t *testing.T) {
+	t.Parallel()
+	raised := &wire.Result{Execute: &wire.ExecuteResult{Error: &wire.CodeError{Name: "ValueError", Value: "no\nmore"}}}
+	for want, job := range map[string]wire.Job{
+		"completed": {State: "completed", Outcome: new("ok")}, "timed_out": {State: "timed_out", Outcome: new("failed")}, "canceled": {State: "canceled"},
+		"completed, outcome failed":         {State: "completed", Outcome: new("failed"), Result: &wire.Result{Install: &wire.InstallResult{}}},
+		"completed, outcome ValueError: no": {State: "completed", Outcome: new("failed"), Result: raised},
+	} {
+		f := newFarm(t)
+		f.send("state", wire.StateData{State: job.State})
+		f.Routes["GET /v1/jobs/job_1"] = f.gives(http.StatusOK, job)
+		if got := f.sandfarm(t.Context(), "", "job", "events", "job_1"); got != (outputs{0, "", "sandfarm: " + want + "\n"}) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+}
+
 // A terminal obeys U+009B as it does ESC [, and U+202E turns the text behind it around. What is printed is the same JSON.
 func TestJSONEscapesWhatTerminalsObey(t *testing.T) {
 	t.Parallel()
