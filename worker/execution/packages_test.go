@@ -225,6 +225,7 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 
 func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 	t.Parallel()
+	const lacks = "Cannot find module 'left-pad'"
 	for name, test := range map[string]struct {
 		code   int
 		stderr string
@@ -239,6 +240,9 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 		"ScopedPackage": {1, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@types/node' imported from /workspace/a.mjs\n", "The package @types/node is not installed"},
 		"OwnFile":       {1, "Error: Cannot find module './left-pad'\n", ""},
 		"CaughtPackage": {0, "Error: Cannot find module 'left-pad'\n", ""},
+		"AtTheEnd":      {1, lacks + strings.Repeat("x", hintBytes-len(lacks)-1), "The package left-pad is not installed"},
+		"Within":        {1, lacks + strings.Repeat("x", hintBytes-len(lacks)), "The package left-pad is not installed"},
+		"Before":        {1, lacks + strings.Repeat("x", hintBytes-len(lacks)+1), ""}, // the patterns are too slow for all of a long output
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
