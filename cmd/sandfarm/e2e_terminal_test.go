@@ -214,10 +214,11 @@ func execOnPipes(t *testing.T, f *farmProcess, box string) {
 		t.Errorf("exit code %d: %q", piped.ProcessState.ExitCode(), out.String())
 	}
 	out.Reset()
-	typed := exec.CommandContext(t.Context(), program, "--url", f.url, "exec", "-it", box, "cat; exit 5")
+	id, err := exec.Command(program, "--url", f.url, "exec", "-it", "--background", "--restart", "never", box, "cat; exit 5").Output()
+	typed := exec.CommandContext(t.Context(), program, "--url", f.url, "attach", box, strings.TrimSpace(string(id)))
 	typed.Stdin, typed.Stdout = strings.NewReader("a line\n"), &out
-	if _ = typed.Run(); typed.ProcessState.ExitCode() != 5 || !strings.Contains(out.String(), "a line\r\n") { // so does it on a terminal
-		t.Errorf("exit code %d: %q", typed.ProcessState.ExitCode(), out.String())
+	if _ = typed.Run(); err != nil || typed.ProcessState.ExitCode() != 5 || !strings.Contains(out.String(), "a line\r\n") { // so does it on a terminal
+		t.Errorf("%v, exit code %d: %q", err, typed.ProcessState.ExitCode(), out.String())
 	}
 }
 

@@ -26,7 +26,8 @@ func (a *app) sandboxExec() *cobra.Command {
 One argument is a line for the shell, with pipes and quotes. After -- each argument stays one word, whatever it contains.
 
 With -i, -t or both the command runs as a process beside the jobs of the sandbox: it gets the input as it comes (-i), and
-runs on a terminal (-t), where ~. at the start of a line leaves it. Otherwise it is a job, in line behind others.
+runs on a terminal (-t). -it is for people at a terminal, where ~. at the start of a line leaves the command. Otherwise it is a
+job, in line behind others.
 
 With --restart on-failure it is such a process too, which is started again when it fails; with --background it stays, and
 "sandfarm attach" shows what it prints and "sandfarm kill" ends it. "sandfarm job events" shows what a job prints.`,
@@ -43,6 +44,9 @@ With --restart on-failure it is such a process too, which is started again when 
 			if background && restart == "" || autoInstall || onOutputLimit != "" {
 				return usagef("--background, --auto-install and --on-output-limit are for jobs, so not with -i or -t")
 			}
+		}
+		if input && tty && !background && !a.typed() { // its end would be a key that a program which sets up its terminal after that never gets
+			return usagef("the input is not a terminal, as -it needs: leave out -t to pass the input on, or -i if the command needs none")
 		}
 		if input || tty || restart != "" {
 			if autoInstall || onOutputLimit != "" {

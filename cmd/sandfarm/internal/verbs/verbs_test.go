@@ -57,6 +57,7 @@ func TestUsageErrors(t *testing.T) {
 		"NoCommand":         {"sandbox", "exec", "sbx_1"},
 		"EmptyCommand":      {"sandbox", "exec", "sbx_1", " "},
 		"UnquotedCommand":   {"sandbox", "exec", "sbx_1", "ls", "a"},
+		"TerminalOnAPipe":   {"exec", "-it", "sbx_1", "cat"},
 		"BadLabel":          {"sandbox", "create", "--label", "team"},
 		"StdinWithoutPath":  {"files", "put", "sbx_1", "-"},
 		"NoPackage":         {"packages", "install", "sbx_1"},
