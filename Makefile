@@ -60,7 +60,8 @@ sdk-python: ## build the SDK for Python in dist/: a wheel and an sdist
 	$(SANDFARM_TEST_SDK)/bin/python -m build --no-isolation --outdir dist sdk/python
 
 sdk-typescript: sdk-typescript-tools ## build the SDK for TypeScript in dist/: a package of npm
-	cd sdk/typescript && $(NODE) scripts/build.mjs && $(NODE) $(SANDFARM_TEST_TYPESCRIPT)/npm/bin/npm-cli.js pack --pack-destination ../../dist
+	@mkdir -p dist
+	cd sdk/typescript && $(NODE) scripts/build.mjs && $(NODE) $(SANDFARM_TEST_TYPESCRIPT)/npm/bin/npm-cli.js pack --loglevel=warn --update-notifier=false --pack-destination ../../dist
 
 # The tools of the TypeScript SDK, where its scripts and editors find them.
 NODE = $(SANDFARM_TEST_MCP)/node/bin/node

@@ -52,7 +52,7 @@ npm_packages() { # folder, folder of node
     cp "$here/$1/package.json" "$here/$1/package-lock.json" "$work/"
     : >"$log/${1##*/}.log"
     if ! timed "installing the packages of $1" "$log/${1##*/}.log" env -C "$work" PATH="$2:$PATH" HOME="$work" \
-        npm_config_registry="$registry" node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm"; then
+        npm_config_registry="$registry" node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --update-notifier=false --cache "$work/.npm"; then
         tail_of "$log/${1##*/}.log"
         die "the packages of $1/package-lock.json could not be installed from $registry: see above"
     fi
