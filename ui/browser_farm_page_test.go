@@ -60,6 +60,7 @@ open("notes.txt", "w").write("notes")
 	p.goTo("#/farm/keys")
 	p.clickText("New key")
 	p.sees("Name (optional)")
+	p.sees("everything with the tenant's own sandboxes, jobs and files")
 	for _, n := range []string{"1", "2"} {
 		p.click("dialog fieldset label:nth-of-type(" + n + ") input")
 	}

@@ -258,7 +258,7 @@ func TestThePlaygroundSaysWhereCodeRunsAndHowLong(t *testing.T) {
 	call[record](f, "", "POST", "/v1/run", map[string]any{"code": "import time\ntime.sleep(600)"})
 	p.goTo("#/sandboxes")
 	p.until(`[...document.querySelectorAll(".row.box")].some((row) => /closes with its run/.test(row.innerText) && /ready/.test(row.innerText))`)
-	f.sandbox("", map[string]any{"name": "made last"})
+	other := f.sandbox("", map[string]any{"name": "made last"})
 	p.goTo("#/")
 	p.until(`[...document.querySelectorAll("[aria-label=Sandbox] option")].map((one) => one.innerText).join() === "a fresh sandbox,made last,analysis"`) // that of the run is left out
 	p.choose(`[aria-label="Sandbox"]`, box, 0)
@@ -280,6 +280,9 @@ func TestThePlaygroundSaysWhereCodeRunsAndHowLong(t *testing.T) {
 	}
 	p.click(".see a.end") // its page says the same
 	p.until(`/A run in the playground can have a longer timeout, under Options/.test(document.querySelector(".job-page .error")?.innerText)`)
+	job := call[record](f, "", "POST", "/v1/sandboxes/"+other+"/commands?wait=60", map[string]any{"command": "sleep 600", "timeout_seconds": 1})
+	p.goTo("#/jobs/" + job.ID)
+	p.until(`/A command has a longer timeout with --timeout of sandfarm exec, or timeout_seconds /.test(document.querySelector(".job-page .error")?.innerText)`)
 }
 
 func TestOutputFollowsItsEnd(t *testing.T) {

@@ -87,8 +87,9 @@ export function wrongOf({ pointer, detail }) {
   return `${t("error.field", { name: t(label) })} ${detail.slice(name.length).replace(/\d+(\.\d+)?/g, (n) => (unit === 1 ? n : Number((n / unit).toFixed(4))))}`;
 }
 
-// forPeople is a text of the farm that says where memory and the timeout of code are set here, in the place of the fields of requests.
-export const forPeople = (text) => text.replace("more memory_mb", t("jobs.moreMemory")).replace("timeout_seconds sets a longer timeout.", t("play.longer"));
+// forPeople is a text of the farm that says where memory and the timeout of code, or of a job of another kind, are set, in the place of the fields of
+// requests.
+export const forPeople = (text, kind = "run") => text.replace("more memory_mb", t("jobs.moreMemory")).replace("timeout_seconds sets a longer timeout.", t(kind === "command" ? "jobs.longer" : "play.longer"));
 
 // INTERRUPT is the exception of code that was stopped on purpose.
 export const INTERRUPT = "KeyboardInterrupt";

@@ -141,7 +141,7 @@ function NewKey({ onClose }) {
     ${made ? html`<p>${t("keys.once")}</p><p class="id"><code>${made.secret}</code></p><footer><${Copy} text=${made.secret} label=${t("keys.copy")} wide /></footer>` : html`<form class="dialog-form" onSubmit=${submit}>
       <${Field} label=${t("farm.tenant")} wrong=${wrong("/tenant")}><input type="text" required autofocus value=${form.tenant} onInput=${change("tenant")} /><//>
       <${Field} label=${t("boxes.name")} wrong=${wrong("/name")}><input type="text" value=${form.name} onInput=${change("name")} /><//>
-      <fieldset><legend>${t("keys.scopes")}</legend>${["run", "read", "metrics", "admin"].map((scope) => html`<label key=${scope}><input type="checkbox" checked=${form.scopes.includes(scope)} onChange=${(event) => setForm({ ...form, scopes: event.target.checked ? [...form.scopes, scope] : form.scopes.filter((one) => one !== scope) })} /> ${scope}</label>`)}
+      <fieldset class="scopes"><legend>${t("keys.scopes")}</legend>${["run", "read", "metrics", "admin"].map((scope) => html`<label key=${scope}><input type="checkbox" checked=${form.scopes.includes(scope)} onChange=${(event) => setForm({ ...form, scopes: event.target.checked ? [...form.scopes, scope] : form.scopes.filter((one) => one !== scope) })} /> ${scope} <small class="soft">${t(`keys.scope.${scope}`)}</small></label>`)}
         ${!form.scopes.length && html`<small class="wrong" role="alert">${t("keys.noScope")}</small>`}</fieldset>
       <${Field} label=${t("keys.expires")}><select value=${form.life} onChange=${change("life")}><option value="">${t("keys.never")}</option>
         ${["30", "90", "365"].map((n) => html`<option key=${n} value=${n}>${t("keys.in", { n })}</option>`)}<option value="date">${t("keys.date")}</option></select><//>

@@ -67,7 +67,7 @@ export function JobPage({ id, session }) {
     <${ErrorBox} error=${error} />
     <${Timeline} job=${{ ...job, state }} />
     <${Waits} job=${job} state=${state} />
-    ${job.error && !stopped && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${request.code ? forPeople(job.error.message) : job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
+    ${job.error && !stopped && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${code ? forPeople(job.error.message, job.kind) : job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
     <div class="two">
       <section><h2>${t("job.request")}</h2>
         ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}

@@ -118,7 +118,7 @@ function Cell({ job, onAdded, onEnd }) {
     <${Output} items=${items} cut=${cut} whole=${wholeOf(current, artifacts)} live=${!isFinal(state)} />
     <${Outcome} result=${result} stopped=${state === "canceled"} late=${state === "timed_out"}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
     <${ErrorBox} error=${error} />
-    ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${forPeople(current.error.message)}</p></div>`}
+    ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${forPeople(current.error.message, job.kind)}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />
   </section>`;
 }
