@@ -79,7 +79,7 @@ func (s *Server) guardPages(c *gin.Context) {
 	}
 	switch {
 	case !s.trusted().Host(c.Request.Host):
-		refusal = "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or add this host to api.trusted_hosts."
+		refusal = "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or add this host to api.trusted_hosts (SANDFARM_API_TRUSTED_HOSTS)."
 	case s.browserCallable[c.FullPath()]: // handle checks the origin
 	case c.FullPath() == ports.LinkRoute: // a page of the sandbox has no origin, and its address is what lets it call
 	case s.origins.Check(c.Request) != nil, c.GetHeader("Upgrade") != "" && !sockets.Origin(c.Request):

@@ -104,7 +104,7 @@ func (c Config) validate() error {
 	case err != nil:
 		problems = append(problems, fmt.Errorf("api.listen: %q is not host:port", c.Listen))
 	case len(c.Keys) == 0 && !c.RequireKeys && !guard.Loopback(host):
-		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.keys or api.require_keys, or listen on 127.0.0.1", c.Listen))
+		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.require_keys (SANDFARM_API_REQUIRE_KEYS=true) and make the first key with sandfarm key create --local --tenant NAME --scope admin --scope run, or set api.keys (SANDFARM_API_KEYS), or listen on 127.0.0.1", c.Listen))
 	}
 	if d := c.PreviewDomain; d != "" && d != ports.NoPreviews && !previewDomain.MatchString(d) {
 		problems = append(problems, fmt.Errorf("api.preview_domain: %q is not a domain in lower case, without a scheme or a port", d))

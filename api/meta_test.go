@@ -213,8 +213,8 @@ func TestConfigReportsAllProblems(t *testing.T) {
 		}
 	}
 	for _, listen := range []string{"0.0.0.0:8000", ":8000", "10.1.2.3:80", "example.com:80"} {
-		if _, err := api.New(api.Config{Listen: listen}, api.Deps{}); err == nil {
-			t.Errorf("%s without keys must be refused", listen)
+		if _, err := api.New(api.Config{Listen: listen}, api.Deps{}); err == nil || !strings.Contains(err.Error(), "SANDFARM_API_REQUIRE_KEYS=true") {
+			t.Errorf("%s without keys must be refused, with what to do: %v", listen, err)
 		}
 		if _, err := api.New(api.Config{Listen: listen, Keys: []api.KeyConfig{{Tenant: "a", SHA256: hash("x")}}}, api.Deps{}); err != nil {
 			t.Errorf("%s with a key: %v", listen, err)

@@ -399,7 +399,7 @@ func keyAt(cursor string) (farm.Key, error) {
 // RevokeKey revokes an API key that was made at run time. Requests in progress with it end within seconds; jobs that it started continue.
 func (s *Service) RevokeKey(ctx context.Context, id string) error {
 	if slices.ContainsFunc(s.options.SettingsKeys, func(k farm.Key) bool { return k.ID == id }) {
-		return farm.Conflictf("The key %s is one of the farm's settings: remove it from api.keys and restart the API.", id)
+		return farm.Conflictf("The key %s is one of the farm's settings: remove it from api.keys (SANDFARM_API_KEYS) and restart the API.", id)
 	}
 	_, err := s.Store.DeleteKey(ctx, id)
 	return err

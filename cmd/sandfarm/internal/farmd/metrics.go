@@ -136,7 +136,7 @@ func (p *Parts) showMetrics(ctx context.Context, byDefault string) (*httpserver.
 func noRebinding(g guard.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if guard.OverLoopback(r) && !g.Host(r.Host) {
-			http.Error(w, "The metrics are not shown under the name in the Host header. Use http://127.0.0.1, or add the name to api.trusted_hosts.", http.StatusForbidden)
+			http.Error(w, "The metrics are not shown under the name in the Host header. Use http://127.0.0.1, or add the name to api.trusted_hosts (SANDFARM_API_TRUSTED_HOSTS).", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
