@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -151,8 +152,12 @@ func checkPorts(ctx context.Context, s *Settings) error {
 }
 
 // Down removes the sandboxes and volumes of the farm of this data directory from the engine. Images, records and artifacts
-// stay.
+// stay. A directory that no farm has used is left as it is.
 func Down(ctx context.Context, s *Settings, out io.Writer) (err error) {
+	if _, err := os.Stat(s.path("farm-id")); errors.Is(err, fs.ErrNotExist) && s.Engine.Namespace == "" && s.Engine.Kind != kindKubernetes {
+		newConsole(out).line(fmt.Sprintf("no farm has used %s, so nothing was removed; SANDFARM_DATA names the directory of a farm", s.Data))
+		return nil
+	}
 	data, err := openData(s)
 	if err != nil {
 		return err

@@ -309,6 +309,19 @@ func TestDataDirWithBrokenFile(t *testing.T) {
 	}
 }
 
+// What another farm left in the engine is not removed, so it must not be said.
+func TestDownWithoutAFarm(t *testing.T) {
+	t.Parallel()
+	s := &Settings{Data: filepath.Join(t.TempDir(), "none")}
+	var out strings.Builder
+	if err := Down(t.Context(), s, &out); err != nil || !strings.Contains(out.String(), "no farm has used "+s.Data+", so nothing was removed") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	if _, err := os.Stat(s.Data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+}
+
 func TestOlderThan(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{"20.10.24+dfsg1": true, "23.0.1": false, "24.0": false, "unknown": false, "": false, "22.99": true} {
