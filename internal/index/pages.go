@@ -236,16 +236,16 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 		return nil, s.from.refused(resp.StatusCode)
 	}
 	c := x.newCharge()
-	var crowded error
+	var refused error
 	body := &capped{r: resp.Body, charge: func(bytes int64) error {
-		if crowded == nil { // a parser may read on after an error
-			crowded = x.need(ctx, c, bytes*pageWeight)
+		if refused == nil { // a parser may read on after an error
+			refused = x.need(ctx, c, bytes*pageWeight)
 		}
-		return crowded
+		return refused
 	}}
 	p, err := s.parse(&onCore{ctx: ctx, r: body}, resp.Header.Get("Content-Type"), resp.Request.URL)
-	if crowded != nil {
-		return nil, crowded
+	if refused != nil {
+		return nil, refused
 	}
 	if err == nil {
 		p.ETag, p.Modified, p.Fetched = validator(resp, "ETag"), validator(resp, "Last-Modified"), now
