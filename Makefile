@@ -370,6 +370,6 @@ bench-go: setup-test ## run the Go benchmarks; BENCH=regexp and PKG= select some
 
 # Not with the variable MAKE: a line that has it is run under make -n, too.
 clean: ## remove build outputs, and everything of Sandfarm from the Docker engine; data in .sandfarm is kept
-	@if [ -x bin/sandfarm ] || make --no-print-directory build; then bin/sandfarm down; fi
+	@[ ! -e "$${SANDFARM_DATA:-.sandfarm}/farm-id" ] || { { [ -x bin/sandfarm ] || make --no-print-directory build; } && bin/sandfarm down; }
 	@! command -v docker >/dev/null 2>&1 || docker image ls --format '{{.Repository}}:{{.Tag}}' 'sandfarm/*' | sort -r | xargs -r docker image rm >/dev/null
 	rm -rf bin internal/agent/binary/bin/agent-linux-*

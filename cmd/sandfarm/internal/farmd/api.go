@@ -118,7 +118,7 @@ func CallbackSecret(s *Settings, tenant string) (string, error) {
 	if len(secret) == 0 {
 		kept, err := readBytes(s.path("secret"), secretBytes)
 		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("there is no farm in %s: run this in the folder in which `sandfarm up` was started, or name its data directory (SANDFARM_DATA) or its settings (--config)", s.Data)
+			return "", noFarm(s)
 		}
 		if err != nil {
 			return "", err

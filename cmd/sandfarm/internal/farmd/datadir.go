@@ -51,6 +51,11 @@ func openData(s *Settings) (*dataDir, error) {
 	return d, nil
 }
 
+// noFarm refuses a command for a farm where none has been.
+func noFarm(s *Settings) error {
+	return fmt.Errorf("there is no farm in %s: run this in the folder in which `sandfarm up` was started, or name its data directory (SANDFARM_DATA) or its settings (--config)", s.Data)
+}
+
 // Runs reports whether sandfarm up runs on the data directory of the settings.
 func Runs(s *Settings) bool {
 	lock, err := os.Open(s.path("lock"))

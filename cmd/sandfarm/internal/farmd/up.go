@@ -152,11 +152,10 @@ func checkPorts(ctx context.Context, s *Settings) error {
 }
 
 // Down removes the sandboxes and volumes of the farm of this data directory from the engine. Images, records and artifacts
-// stay. A directory that no farm has used is left as it is.
+// stay. A directory that no farm has used is an error, and left as it is.
 func Down(ctx context.Context, s *Settings, out io.Writer) (err error) {
 	if _, err := os.Stat(s.path("farm-id")); errors.Is(err, fs.ErrNotExist) && s.Engine.Namespace == "" && s.Engine.Kind != kindKubernetes {
-		newConsole(out).line(fmt.Sprintf("no farm has used %s, so nothing was removed; SANDFARM_DATA names the directory of a farm", s.Data))
-		return nil
+		return noFarm(s)
 	}
 	data, err := openData(s)
 	if err != nil {

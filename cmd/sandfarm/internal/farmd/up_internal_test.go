@@ -314,7 +314,7 @@ func TestDownWithoutAFarm(t *testing.T) {
 	t.Parallel()
 	s := &Settings{Data: filepath.Join(t.TempDir(), "none")}
 	var out strings.Builder
-	if err := Down(t.Context(), s, &out); err != nil || !strings.Contains(out.String(), "no farm has used "+s.Data+", so nothing was removed") {
+	if err := Down(t.Context(), s, &out); err == nil || !strings.Contains(err.Error(), "there is no farm in "+s.Data) || out.Len() > 0 {
 		t.Errorf("%v: %s", err, out.String())
 	}
 	if _, err := os.Stat(s.Data); !errors.Is(err, fs.ErrNotExist) {
