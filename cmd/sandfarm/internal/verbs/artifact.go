@@ -35,6 +35,9 @@ func (a *app) artifactLs() *cobra.Command {
   sandfarm artifact ls --sandbox sbx_… --json | jq -r '.items[].url'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		if err := notNamed(ctx, c, filter.SandboxID); err != nil {
+			return err
+		}
 		now := time.Now()
 		head := []string{"ID", "PATH", "SIZE", "TYPE", "JOB", "CREATED"}
 		return listed(a, c.Artifacts(ctx, filter), limit, head, func(one wire.Artifact) []string {

@@ -149,7 +149,7 @@ func (a *app) copyOut(c *client.Client, dest string, own fileName, open func() (
 
 func (a *app) filesPut() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "put ID SRC|- [PATH]", SuggestFor: []string{"files upload"}, Short: "Copy a file or a directory into a sandbox",
+		Use: "put ID SRC|- [PATH]", SuggestFor: []string{"files upload", "files write"}, Short: "Copy a file or a directory into a sandbox",
 		Long: `Copy a file, stdin (-), or a directory with its contents into a sandbox, to PATH or under its own name. A PATH that ends
 in a slash is a directory. Links in a directory are neither followed nor copied.`,
 		Example: `  sandfarm files put sbx_… data.csv

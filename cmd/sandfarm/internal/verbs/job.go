@@ -44,6 +44,9 @@ or kernel, the end of code that was stopped, and the storing of files. WHAT is t
 		if failed {
 			filter.Outcome = "failed"
 		}
+		if err := notNamed(ctx, c, filter.SandboxID); err != nil {
+			return err
+		}
 		now := time.Now()
 		head := []string{"ID", "KIND", "STATE", "OUTCOME", "SANDBOX", "CREATED", "TOOK", "WHAT"}
 		return listed(a, c.Jobs(ctx, filter), limit, head, func(j wire.Job) []string {

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -25,7 +26,7 @@ func mistaken(cmd *cobra.Command, args []string, err error) error {
 	if f := cmd.Flags().Lookup("sandbox"); f != nil && f.Changed {
 		args = append([]string{f.Value.String()}, args...)
 	}
-	if client.CodeOf(err) == "not_found" && cmd.Parent().Name() == "artifact" && !strings.HasPrefix(args[0], "art_") {
+	if client.CodeOf(err) == "not_found" && cmd.Parent().Name() == "artifact" && cmd.Name() != "ls" && !strings.HasPrefix(args[0], "art_") {
 		return errors.Join(err, &hint{text: `"sandfarm artifact ls" lists the IDs of artifacts with their names.`})
 	}
 	wantsJob := strings.Contains(cmd.CommandPath(), " job ")
@@ -103,6 +104,16 @@ func named(cmd *cobra.Command, c *client.Client, args []string, err error) error
 	if e, ok := errors.AsType[*client.Error](err); ok && strings.HasPrefix(e.Detail, "There is no sandbox") {
 		return errors.Join(err, &hint{text: `"sandfarm sandbox ls" lists the IDs of open sandboxes with their names.`})
 	}
+	return err
+}
+
+// notNamed is the farm's error about a sandbox whose name was given in the place of its id, where lists would be empty; nil for an id, whose sandbox may
+// be forgotten, and for "".
+func notNamed(ctx context.Context, c *client.Client, id string) error {
+	if id == "" || strings.HasPrefix(id, "sbx_") {
+		return nil
+	}
+	_, err := c.Sandbox(ctx, id)
 	return err
 }
 

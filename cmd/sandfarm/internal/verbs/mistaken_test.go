@@ -97,6 +97,9 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		{`"get"`, []string{"artifact", "download", "art_1"}},
 		{`"put"`, []string{"files", "upload", someSandbox, "a"}},
 		{`"get"`, []string{"files", "download", someSandbox, "a"}},
+		{`"put"`, []string{"files", "write", someSandbox, "a"}},
+		{`"status"`, []string{"packages", "get", someSandbox, "numpy"}},
+		{`"hibernate"`, []string{"sandbox", "pause", someSandbox}},
 		{`"cancel"`, []string{"job", "kill", someJob}},
 		{`"get"`, []string{"job", "status", someJob}},
 		{`"revoke"`, []string{"key", "delete", "key_1"}},
@@ -224,6 +227,8 @@ func TestNamesOfSandboxesNameTheID(t *testing.T) {
 		"ExecFlag":  {[]string{"exec", "demo", "-e", "KEY=secret", "ls"}, "use its id."},
 		"SSH":       {[]string{"ssh", "demo"}, "sandfarm ssh sbx_2"},
 		"Forward":   {[]string{"port-forward", "demo", "0:80"}, "sandfarm port-forward sbx_2 0:80"},
+		"Jobs":      {[]string{"job", "ls", "-s", "demo"}, "use its id."},
+		"Artifacts": {[]string{"artifact", "ls", "-s", "demo"}, "use its id."},
 		"Flag":      {[]string{"run", "-", "--sandbox", "demo"}, "use its id."},
 		"CpIn":      {[]string{"cp", "a", "demo:b"}, "sandfarm cp a sbx_2:b"},
 		"CpOut":     {[]string{"cp", "demo:b", "a"}, "sandfarm cp sbx_2:b a"},
@@ -320,7 +325,7 @@ func TestCatPrintsFiles(t *testing.T) {
 
 func TestMissingFilesHere(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"Cp": {"cp", "nope", "sbx_1:"}, "Put": {"files", "put", "sbx_1", "nope"}, "Run": {"run", "nope"}, "Send": {"run", "-", "--file", "nope"}} {
+	for name, args := range map[string][]string{"Cp": {"cp", "nope", "sbx_1:"}, "Put": {"files", "put", "sbx_1", "nope"}, "Sync": {"sync", "nope", "sbx_1:"}, "Run": {"run", "nope"}, "Send": {"run", "-", "--file", "nope"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := newFarm(t).sandfarm(t.Context(), "1", args...); got.code != verbs.ExitError || !strings.HasSuffix(got.stderr, "there is no file nope here\n") {

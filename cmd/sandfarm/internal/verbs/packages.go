@@ -154,7 +154,7 @@ func (a *app) packagesStatus() *cobra.Command {
 	var wait bool
 	var manager string
 	c := a.verb(&cobra.Command{
-		Use: "status SANDBOX NAME", Short: "Show whether a package is installed",
+		Use: "status SANDBOX NAME", SuggestFor: []string{"packages get", "packages show"}, Short: "Show whether a package is installed",
 		Long: `Show the status of a package: installed, installing, failed (its last install; a version that was there stays, and is
 shown) or not_found. The exit code is 1 for the last two.`,
 		Example: `  sandfarm packages status sbx_… numpy

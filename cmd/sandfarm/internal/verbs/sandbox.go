@@ -270,8 +270,9 @@ func (a *app) sandboxControl(what string) *cobra.Command {
 		"hibernate": {"Store a sandbox on the disk of its node: it uses no memory until it resumes (needs gVisor)", "hibernated ", (*client.Client).Hibernate, alreadyIs(true)},
 		"resume":    {"Resume a hibernated sandbox: its programs continue where they were", "resumed ", (*client.Client).Resume, alreadyIs(false)},
 	}[what]
+	meant := map[string][]string{"hibernate": {"sandbox pause"}}
 	return a.verb(&cobra.Command{
-		Use: what + " ID", Short: one.short, Example: "  sandfarm sandbox " + what + " sbx_…",
+		Use: what + " ID", SuggestFor: meant[what], Short: one.short, Example: "  sandfarm sandbox " + what + " sbx_…",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		done := ""

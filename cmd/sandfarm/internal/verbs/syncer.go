@@ -60,7 +60,7 @@ func (a *app) newSyncer(ctx context.Context, c *client.Client, dir string, to pl
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read directory: %w", err)
+		return nil, unreadable(dir, err)
 	}
 	s := &syncer{
 		syncOptions: o, files: c.FS(to.sandbox), root: root, there: path.Clean(client.Absolute(to.path)), was: map[string]pair{}, differ: map[string]pair{}, reported: map[string]string{},
