@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -56,6 +58,29 @@ func TestAgentGetsAChangedDeadlineAtOnce(t *testing.T) {
 	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 	testbed.Must(t, err)
 	testbed.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 7200) })
+}
+
+// Every worker of the farm learns of every change of a sandbox, and a record may be a document in the object store.
+func TestWorkersOfOtherNodesReadNoRecords(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	read := 0
+	b.deps.Store = b.StoreBehind(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "hgetall" {
+				read++
+			}
+		}
+		return next(cmds...)
+	}))
+	w, here := b.worker(), b.Ready()
+	_, queued := b.Creation(farm.KindCreate)
+	got := deadlinesOf(t, w, here)
+	read = 0
+	w.sendDeadline(queued)
+	testbed.Check(t, read == 0, "%d records are read for a sandbox that is not here", read)
+	w.sendDeadline(here)
+	testbed.Check(t, read == 1 && within(got(), 1, 3600), "%d records are read for one that is, and its agent got %v", read, got())
 }
 
 // Changes that come while one takes effect are one more, however many: each started a goroutine that waited for the agent.

@@ -261,8 +261,11 @@ func (w *Worker) refreshRules(sandbox farm.Ref) {
 
 // sendDeadline sends a sandbox's new deadline to its agent, if it is on this node. Otherwise the reconciler does.
 func (w *Worker) sendDeadline(sandbox farm.Ref) {
+	if here, err := w.store.IsOnNode(w.base, sandbox, w.node.ID()); err != nil || !here { // every worker learns of every change, and a record may be long
+		return
+	}
 	s, err := w.store.Sandbox(w.base, sandbox)
-	if err != nil || s.Node != w.node.ID() || s.State != farm.SandboxReady && s.State != farm.SandboxBusy {
+	if err != nil || s.State != farm.SandboxReady && s.State != farm.SandboxBusy {
 		return
 	}
 	if err := w.node.SendDeadline(w.base, s); err != nil && w.base.Err() == nil {

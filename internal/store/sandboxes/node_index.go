@@ -84,6 +84,12 @@ func (s *Store) OpenIDsOnNode(ctx context.Context, tenant, node string) ([]farm.
 	return db.Refs(tenant, ids[0]), nil
 }
 
+// IsOnNode reports whether a sandbox that is not final is on a node. It reads no record.
+func (s *Store) IsOnNode(ctx context.Context, sandbox farm.Ref, node string) (bool, error) {
+	on, err := s.Redis.SIsMember(ctx, s.Key(sandbox.Tenant, db.KeyOnNode, node), sandbox.ID).Result()
+	return on, db.Wrap("look for a sandbox on a node", err)
+}
+
 // NodesOf is the node of each of a tenant's sandboxes that are on one and not final, by their ids. It reads no records.
 func (s *Store) NodesOf(ctx context.Context, tenant string) (map[string]string, error) {
 	nodes, err := s.Redis.SMembers(ctx, s.Index(tenant, db.IndexNodes)).Result()

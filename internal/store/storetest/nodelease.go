@@ -109,6 +109,11 @@ func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
 	slices.SortFunc(got, byID)
 	slices.SortFunc(want, byID)
 	testbed.Check(t, slices.Equal(got, want), "%s: on node %q are %v, want %v", what, node, got, want)
+	for _, box := range want {
+		on, err := b.IsOnNode(t.Context(), box, node)
+		elsewhere, other := b.IsOnNode(t.Context(), box, node+"x")
+		testbed.Check(t, on && !elsewhere && err == nil && other == nil, "%s: IsOnNode = %v, on another node %v, %v, %v", what, on, elsewhere, err, other)
+	}
 	nodes, err := b.NodesOf(t.Context(), Tenant)
 	testbed.Require(t, err == nil, "NodesOf = %v", err)
 	var of []farm.Ref
