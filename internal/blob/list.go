@@ -52,13 +52,17 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// DeletePrefix removes every object whose key begins with prefix, which must not be empty, and returns their number.
-func (s *Store) DeletePrefix(ctx context.Context, prefix string) (int, error) {
+// DeletePrefix removes every object whose key begins with prefix, which must not be empty, except those of some keys, and returns their number.
+func (s *Store) DeletePrefix(ctx context.Context, prefix string, but ...string) (int, error) {
 	if prefix == "" {
 		return 0, farm.Invalidf("Deleting by prefix needs a prefix.")
 	}
 	var deleted int
 	var keys []string
+	kept := make(map[string]bool, len(but))
+	for _, key := range but {
+		kept[key] = true
+	}
 	flush := func() error {
 		if err := s.Delete(ctx, keys...); err != nil {
 			return err
@@ -68,6 +72,9 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) (int, error) {
 		return nil
 	}
 	err := s.List(ctx, prefix, func(info Info) error {
+		if kept[info.Key] {
+			return nil
+		}
 		if keys = append(keys, info.Key); len(keys) < deleteBatch {
 			return nil
 		}

@@ -61,8 +61,9 @@ type Store struct {
 // runnable: it defines the function enqueueTask, see queue.EnqueueLua.
 func New(rdb redis.UniversalClient, tasks string, o Options) *Store {
 	d := db.New(rdb, tasks, o, tenants.Lua(), sandboxes.Lua(), jobs.Lua(), nodes.Lua(), scripts)
+	j := jobs.New(d)
 	return &Store{
-		jobStore: jobs.New(d), sandboxStore: sandboxes.New(d), nodeStore: nodes.New(d), tenantStore: tenants.New(d),
+		jobStore: j, sandboxStore: sandboxes.New(d), nodeStore: nodes.New(d), tenantStore: tenants.New(d, j.DropStrays),
 		db: d, durability: o.Durability,
 	}
 }

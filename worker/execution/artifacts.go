@@ -21,7 +21,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/node"
-	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 // smallFile is how much of a file is read into memory before its upload starts: a file up to this size is uploaded as it was at
@@ -127,34 +126,6 @@ func fileKey(key string, attempt int) string {
 	}
 	dir, name := path.Split(key)
 	return fmt.Sprintf("%s.%d/%s", strings.TrimSuffix(dir, "/"), attempt, name)
-}
-
-// dropStrays removes the objects that earlier attempts of a finished job have stored and no record names.
-func (x *Runner) dropStrays(ctx context.Context, job *farm.Job) error {
-	if job.Attempt < 2 {
-		return nil
-	}
-	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
-	defer done()
-	recorded, err := x.store.ArtifactsOfJob(ctx, job.Ref())
-	if err != nil {
-		return fmt.Errorf("list artifacts: %w", err)
-	}
-	known := make(map[string]bool, len(recorded))
-	for i := range recorded {
-		known[recorded[i].Key] = true
-	}
-	var strays []string
-	err = x.blobs.List(ctx, farm.ArtifactsOf(job.SandboxID, job.Ref()), func(o blob.Info) error {
-		if !known[o.Key] {
-			strays = append(strays, o.Key)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list objects: %w", err)
-	}
-	return x.blobs.Delete(ctx, strays...)
 }
 
 // safeName makes a name that every object store accepts. The true name is in the record and in the Content-Disposition of links.

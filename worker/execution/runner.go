@@ -154,7 +154,9 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	v.Cleanup = x.dropOf(e)
 	if t.Job.Attempt > 1 {
 		v.then(func(ctx context.Context) {
-			if err := x.dropStrays(ctx, t.Job); err != nil {
+			ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
+			defer done()
+			if err := x.store.DropStrays(ctx, sandbox.ID, t.Job.Ref()); err != nil {
 				x.log.WarnContext(ctx, "objects of earlier attempts were not removed; the scheduler removes them", "job_id", t.Job.ID, "error", err)
 			}
 		})

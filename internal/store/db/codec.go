@@ -165,7 +165,7 @@ type Documents interface {
 	PutDocument(ctx context.Context, key string, data []byte) error
 	GetDocument(ctx context.Context, key string) ([]byte, error) // CodeNotFound if there is none
 	Delete(ctx context.Context, keys ...string) error
-	DeletePrefix(ctx context.Context, prefix string) (deleted int, err error)
+	DeletePrefix(ctx context.Context, prefix string, but ...string) (deleted int, err error)
 }
 
 // DropTimeout bounds the removal of documents that are not needed: it continues after the caller has left.

@@ -111,8 +111,8 @@ func (d fakeDocuments) GetDocument(_ context.Context, key string) ([]byte, error
 	return nil, farm.NotFoundf("There is no such object.")
 }
 
-func (d fakeDocuments) Delete(context.Context, ...string) error           { return nil }
-func (d fakeDocuments) DeletePrefix(context.Context, string) (int, error) { return 0, nil }
+func (d fakeDocuments) Delete(context.Context, ...string) error                      { return nil }
+func (d fakeDocuments) DeletePrefix(context.Context, string, ...string) (int, error) { return 0, nil }
 
 func TestSpillAtTheLimit(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -81,6 +82,27 @@ func (s *Store) ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifa
 		out[i] = *m.artifact(&m.Entries[i])
 	}
 	return out, nil
+}
+
+// DropStrays removes the objects of a job that has ended which no record of an artifact names: its uploads that failed later, and those of earlier
+// attempts. Of a job whose list the object store has lost all stay, for the scheduler to remove after the retention.
+func (s *Store) DropStrays(ctx context.Context, sandbox string, job farm.Ref) error {
+	if s.Documents == nil {
+		return nil
+	}
+	recorded, err := s.ArtifactsOfJob(ctx, job)
+	if errors.Is(err, errNoManifest) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list artifacts: %w", err)
+	}
+	keys := make([]string, len(recorded))
+	for i := range recorded {
+		keys[i] = recorded[i].Key
+	}
+	_, err = s.Documents.DeletePrefix(ctx, farm.ArtifactsOf(sandbox, job), keys...)
+	return err
 }
 
 // ExpiredArtifacts lists the artifacts of jobs all of whose artifacts have expired, those that expired first, until there are limit or more.

@@ -1,6 +1,7 @@
 -- Ends a job. Modes: finish (by its runner, fenced), force (whichever worker runs it), cancel (at once if queued, by a flag if running).
 -- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}, or {'full', the quota, what is
 -- used, what is needed} in bytes, if the tenant's storage has no room for the document of the result.
+local STRAYS_KEPT = 600 -- seconds
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = jobKey(id)
 local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win', 'size',
@@ -34,7 +35,11 @@ if not JOBS[state][to] or mode ~= 'force' and state == 'queued' and to == 'compl
 
 local requestSize = tonumber(j[14]) or 0 -- of a request that is a document, which is removed now
 local stored = tonumber(arg.stored)
-local full = storedFull(stored, (tonumber(reserved) or 0) + requestSize + (hidden and READ_ROOM or 0))
+-- Bytes that it has reserved for artifacts and not recorded. If it has not completed, some may be in the object store: they count until Trim has
+-- removed them, some time after the last worker that may write them has noticed the end.
+local unrecorded = tonumber(reserved) or 0
+local strays = to ~= 'completed' and unrecorded or 0
+local full = storedFull(stored, unrecorded - strays + requestSize + (hidden and READ_ROOM or 0))
 if full then return full end
 
 if state == 'queued' and j[15] and call('ZSCORE', slotsKey(j[15]), id) then call('PUBLISH', CANCELS, arg.hint) end -- a worker may wait with its task
@@ -54,9 +59,14 @@ if arg.events ~= '[]' then
 end
 appendStateEvent(id, int(tonumber(arg.last_event) + 1) .. '+', to)
 
-if reserved then -- bytes of artifacts that it will not record any more
-  call('HINCRBY', STORED, 'reserved', int(-tonumber(reserved)))
+if reserved then
+  call('HINCRBY', STORED, 'reserved', int(-unrecorded))
   call('HDEL', k, 'reserved')
+end
+if strays > 0 then
+  local entry = 'artifacts/' .. box .. '/' .. id
+  setKept(entry, strays)
+  call('ZADD', DOCUMENTS, int(tonumber(NOW) + STRAYS_KEPT * 1000000), entry)
 end
 call('ZREM', OPEN_JOBS, id)
 call('ZREM', unfinishedKey(box), id)

@@ -150,6 +150,56 @@ func uploadsRace(t *testing.T, factory Factory) {
 	b.stored(t, store.Stored{Kept: 10 * share})
 }
 
+// straysAreCharged: what a job has uploaded counts until it is removed, if the job ends before it has recorded that. Otherwise a tenant would fill the
+// object store with jobs that fail.
+func straysAreCharged(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.storageQuota(t, 1)
+	put := func(a farm.Artifact) {
+		testbed.Must(t, b.documents.PutDocument(t.Context(), a.Key, []byte("x")))
+	}
+	for _, state := range []farm.JobState{farm.JobFailed, farm.JobCanceled, farm.JobTimedOut, farm.JobLost, farm.JobCompleted} {
+		job := b.running(t)
+		j, err := b.Job(t.Context(), job)
+		testbed.Must(t, err)
+		recorded, stray := b.file(job, "recorded", 5), b.file(job, "stray", 7)
+		for _, a := range []*farm.Artifact{&recorded, &stray} {
+			a.SandboxID = j.SandboxID
+			a.Key = farm.ArtifactObject(a, a.Name)
+		}
+		ok, _, err := b.ReserveStored(t.Context(), job, 1, farm.StoredBytes(5)+farm.StoredBytes(7))
+		testbed.Require(t, ok && err == nil, "ReserveStored = %v, %v", ok, err)
+		put(recorded)
+		b.add(t, recorded)
+		put(stray)
+		if state == farm.JobLost {
+			_, err = b.Force(t.Context(), job, state, &farm.JobError{Code: farm.CodeUnavailable, Message: "lost"})
+		} else {
+			_, err = b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: state, Token: job.ID})
+		}
+		testbed.Must(t, err)
+		want := store.Stored{Bytes: 5, Artifacts: 1}
+		if state == farm.JobCompleted { // its worker has recorded all that it has uploaded
+			b.stored(t, want)
+			testbed.Must(t, b.DropStrays(t.Context(), j.SandboxID, job))
+		} else {
+			b.stored(t, store.Stored{Bytes: 5, Artifacts: 1, Kept: farm.StoredBytes(7)})
+			b.clock.forward(10*time.Minute - time.Second) // a worker that does not know yet may upload more
+			b.trim(t, store.Trimmed{})
+			b.clock.forward(time.Second)
+			b.trim(t, store.Trimmed{Documented: 1})
+			b.stored(t, want)
+		}
+		if keys := b.documents.Keys(); len(keys) != 1 || keys[0] != recorded.Key {
+			t.Errorf("%s: the objects are %q", state, keys)
+		}
+		_, err = b.DeleteArtifacts(t.Context(), []farm.Artifact{recorded})
+		testbed.Must(t, err)
+		testbed.Must(t, b.documents.Delete(t.Context(), recorded.Key))
+	}
+	b.stored(t, store.Stored{})
+}
+
 // keptIsRepaired: the count is that of the entries of the index of documents, and uploads whose job ended unnoticed go.
 func keptIsRepaired(t *testing.T, factory Factory) {
 	b := setup(t, factory)

@@ -189,11 +189,13 @@ func (d *Documents) Delete(_ context.Context, keys ...string) error {
 }
 
 // DeletePrefix implements db.Documents.
-func (d *Documents) DeletePrefix(_ context.Context, prefix string) (int, error) {
+func (d *Documents) DeletePrefix(_ context.Context, prefix string, but ...string) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := len(d.objects)
-	maps.DeleteFunc(d.objects, func(key string, _ []byte) bool { return strings.HasPrefix(key, prefix) })
+	maps.DeleteFunc(d.objects, func(key string, _ []byte) bool {
+		return strings.HasPrefix(key, prefix) && !slices.Contains(but, key)
+	})
 	return before - len(d.objects), d.err
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -129,6 +130,10 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	reserve(other, limit, true, 0)
 	_, err = b.Force(t.Context(), other, farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "lost"})
 	testbed.Must(t, err)
+	b.stored(t, store.Stored{Kept: limit}) // what the job may have uploaded, see straysAreCharged
+	reserve(b.running(t), 1, false, 0)
+	b.clock.forward(11 * time.Minute)
+	b.trim(t, store.Trimmed{Documented: 1})
 	b.stored(t, store.Stored{})
 	ok, _, err := b.ReserveStored(t.Context(), b.running(t), 1, limit+1)
 	testbed.Check(t, err == nil && !ok, "more than the limit is reserved: %v, %v", ok, err)

@@ -102,6 +102,7 @@ func Run(t *testing.T, factory Factory) {
 		"CopiesAreCharged":                copiesAreCharged,
 		"UploadsRace":                     uploadsRace,
 		"KeptIsRepaired":                  keptIsRepaired,
+		"StraysAreCharged":                straysAreCharged,
 		"ObjectsInUseAreNoOrphans":        objectsInUseAreNoOrphans,
 		"DocumentsAreCharged":             documentsAreCharged,
 		"RequestsNeedRoom":                requestsNeedRoom,

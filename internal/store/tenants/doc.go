@@ -6,9 +6,11 @@
 package tenants
 
 import (
+	"context"
 	"embed"
 	"io/fs"
 
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 )
 
@@ -19,7 +21,12 @@ var scripts embed.FS
 func Lua() fs.FS { return scripts }
 
 // Store reads and writes what is counted for tenants. It is safe for concurrent use.
-type Store struct{ *db.DB }
+type Store struct {
+	*db.DB
+	dropStrays func(ctx context.Context, sandbox string, job farm.Ref) error
+}
 
-// New makes a Store.
-func New(d *db.DB) *Store { return &Store{d} }
+// New makes a Store. dropStrays removes the objects of a job that has ended which no record of an artifact names.
+func New(d *db.DB, dropStrays func(ctx context.Context, sandbox string, job farm.Ref) error) *Store {
+	return &Store{d, dropStrays}
+}

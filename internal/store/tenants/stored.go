@@ -54,6 +54,17 @@ func keptPrefix(tenant, entry string) string {
 	return farm.RecordsOf(farm.Ref{Tenant: tenant, ID: entry})
 }
 
+// removeKept removes the objects of an entry of the index of documents. That of artifacts, which is made at the end of a job (job_finish.lua), has those
+// that no record names.
+func (s *Store) removeKept(ctx context.Context, tenant, entry string) error {
+	if of, ok := strings.CutPrefix(entry, farm.ArtifactsPrefix); ok {
+		sandbox, job, _ := strings.Cut(of, "/")
+		return s.dropStrays(ctx, sandbox, farm.Ref{Tenant: tenant, ID: job})
+	}
+	_, err := s.Documents.DeletePrefix(ctx, keptPrefix(tenant, entry))
+	return err
+}
+
 // OrphanedObjects picks those keys of objects below farm.RecordsPrefix and farm.StagingPrefix that no entry of an index of documents names, so that
 // Trim never removes them.
 func (s *Store) OrphanedObjects(ctx context.Context, keys []string) (orphaned []string, err error) {
@@ -179,7 +190,7 @@ func (s *Store) trimDocuments(ctx context.Context, tenant string) (records int, 
 			return records, db.Wrap("list expired documents", err)
 		}
 		for _, id := range ids {
-			if _, err := s.Documents.DeletePrefix(ctx, keptPrefix(tenant, id)); err != nil {
+			if err := s.removeKept(ctx, tenant, id); err != nil {
 				return records, fmt.Errorf("remove documents of %s: %w", id, err)
 			}
 			if err := Keep(ctx, s.DB, tenant, id, 0); err != nil {
