@@ -349,8 +349,8 @@ func missingModule(r *farm.Result, request *farm.Request) (module string, auto b
 }
 
 const (
-	// curlUnresolved is curl's exit code when a name does not resolve; with -s it prints nothing.
-	curlUnresolved = 6
+	// curlUnresolved is curl's exit code when a name does not resolve, and curlUnconnected when an address does not answer; with -s it prints nothing.
+	curlUnresolved, curlUnconnected = 6, 7
 	// hostsInNote bounds the rules of allow_hosts that a note names.
 	hostsInNote = 10
 )
@@ -421,7 +421,17 @@ func showsUnreached(r *farm.Result) bool {
 			e.Error != nil && (unreached(e.Error.Value) || slices.ContainsFunc(e.Error.Traceback, unreached))
 	}
 	return r.Command != nil && slices.ContainsFunc(r.Command.Commands, func(c farm.CommandOutcome) bool {
-		return unreached(c.Stdout) || unreached(c.Stderr) || c.ExitCode == curlUnresolved && strings.Contains(c.Command, "curl")
+		return unreached(c.Stdout) || unreached(c.Stderr) || curlFailed(c)
+	})
+}
+
+// curlFailed reports whether a command is a curl that did not reach a host other than the sandbox itself.
+func curlFailed(c farm.CommandOutcome) bool {
+	if !strings.Contains(c.Command, "curl") {
+		return false
+	}
+	return c.ExitCode == curlUnresolved || c.ExitCode == curlUnconnected && !slices.ContainsFunc([]string{"localhost", "127.", "0.0.0.0", "::1"}, func(own string) bool {
+		return strings.Contains(c.Command, own)
 	})
 }
 
