@@ -53,9 +53,13 @@ const startingGrace = 2 * time.Minute
 // orphanTimeout bounds the removal of a container without a record.
 const orphanTimeout = 10 * time.Second
 
+// unreadFor is how long one run may try records that cannot be read. The containers that it has not looked at by then stay: documents in an object
+// store that hangs must not hold up what needs none.
+const unreadFor = 10 * time.Second
+
 // Run brings the engine's containers and the records together: orphaned containers are removed, open sandboxes whose container
 // is gone are marked as lost, and closing sandboxes that no job closes are closed. It changes nothing while Redis or the engine
-// do not answer. An error with one sandbox does not stop the others; the errors are joined.
+// do not answer. An error with one sandbox does not stop the others; the errors are joined. A container whose record cannot be read stays.
 func (r *reconciler) Run(ctx context.Context) error {
 	pool, err := r.listNotes(ctx)
 	if err != nil {
@@ -69,12 +73,16 @@ func (r *reconciler) Run(ctx context.Context) error {
 		return err
 	}
 	var errs []error
+	var unread time.Duration
 	running, contained := map[string]bool{}, map[string]bool{}
 	for _, c := range containers {
-		id := c.SandboxID
-		keep, err := r.keeps(ctx, pool, c)
-		if err != nil {
-			return err
+		id, keep := c.SandboxID, true
+		if unread < unreadFor {
+			began := r.now()
+			if keep, err = r.keeps(ctx, pool, c); err != nil {
+				errs, keep = append(errs, fmt.Errorf("look at the container of sandbox %s: %w", id, err)), true
+				unread += r.now().Sub(began)
+			}
 		}
 		if keep {
 			running[id], contained[id] = c.Running, true
@@ -147,10 +155,10 @@ func isOpen(c farm.Container, s *farm.Sandbox) bool {
 // ones, which have nothing reserved.
 func (r *reconciler) reconcileRecords(ctx context.Context, running, contained map[string]bool) (here []*farm.Sandbox, err error) {
 	open, err := r.store.OpenOnNode(ctx, r.node.ID())
-	if err != nil {
-		return nil, fmt.Errorf("list open sandboxes of the node: %w", err)
-	}
 	var errs []error
+	if err != nil {
+		errs = append(errs, fmt.Errorf("list open sandboxes of the node: %w", err))
+	}
 	for _, s := range open {
 		if running[s.ID] {
 			here = append(here, s)

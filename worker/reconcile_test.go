@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -60,6 +63,67 @@ func TestReconcileContinuesAfterAnError(t *testing.T) {
 	b.Fake.BreakRemovals(false)
 	testbed.Must(t, w.reconciler.Run(t.Context()))
 	testbed.Check(t, !b.Fake.Has("sbx_nobody"), "the container still exists")
+}
+
+// slowDocuments are documents that a test can make fail, each time after some time by its clock.
+type slowDocuments struct {
+	*storetest.Documents
+	clock *handClock
+	delay atomic.Int64
+}
+
+func (d *slowDocuments) GetDocument(ctx context.Context, key string) ([]byte, error) {
+	d.clock.pass(time.Duration(d.delay.Load()))
+	return d.Documents.GetDocument(ctx, key)
+}
+
+// Records that cannot be read stop the reconciler for no other sandbox: their containers stay, and so do those that a run does not come to within
+// unreadFor. It used to end at the first one.
+func TestReconcileContinuesWithoutAnUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	documents := &slowDocuments{Documents: storetest.NewDocuments(), clock: &handClock{now: time.Now()}}
+	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	b.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: documents})
+	t.Cleanup(func() { _ = b.Store.Close() })
+	b.deps.Store = b.Store
+	w := b.worker()
+	w.now = documents.clock.read
+	wide := map[string]string{}
+	for i := range 40 {
+		wide[fmt.Sprintf("label-%02d", i)] = strings.Repeat("x", 500)
+	}
+	const large = 3
+	for range large {
+		box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: workertest.Tenant, Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, TTLSeconds: 3600, Labels: wide}}
+		b.Accept(farm.KindCreate, box.ID, &farm.Request{Sandbox: &box.Spec}, func(a *store.Accept) { a.Sandbox = box })
+		b.Move(box.Ref(), farm.SandboxStarting, farm.SandboxReady)
+		b.Fake.Put(box.ID, true)
+	}
+	for _, c := range []struct {
+		delay time.Duration // of a record that cannot be read
+		tries int           // at records of containers; one more is that of the node's sandboxes
+	}{{unreadFor / large, large}, {unreadFor/2 - 1, large}, {unreadFor / 2, 2}, {unreadFor/2 + 1, 2}, {unreadFor, 1}} {
+		gone := b.Ready()
+		documents.delay.Store(int64(c.delay))
+		documents.Fail(farm.Errorf(farm.CodeUnavailable, "the object store does not answer"))
+		_, before := documents.Calls()
+		err := w.reconciler.Run(t.Context())
+		_, after := documents.Calls()
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "%v: Run = %v", c.delay, err)
+		testbed.Check(t, after-before == c.tries+1, "%v: %d tries at records, want %d", c.delay, after-before, c.tries+1)
+		testbed.Diff(t, "a sandbox without a container", farm.SandboxLost, b.Sandbox(gone).State)
+		documents.Fail(nil)
+	}
+	b.Fake.Put("sbx_nobody", true)
+	testbed.Must(t, w.reconciler.Run(t.Context()))
+	open, err := b.Store.OpenOnNode(t.Context(), w.node.ID())
+	testbed.Require(t, err == nil && len(open) == large, "OpenOnNode = %d, %v", len(open), err)
+	for _, s := range open {
+		testbed.Check(t, s.State == farm.SandboxReady && b.Fake.Has(s.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(s.ID))
+	}
+	testbed.Check(t, !b.Fake.Has("sbx_nobody"), "the container of no sandbox still exists")
 }
 
 // A close job that the engine refuses leaves its sandbox to the reconciler.

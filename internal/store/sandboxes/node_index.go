@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +17,8 @@ import (
 // scheduler corrects them; until it does, a reconciler may not see a tenant's first sandbox of the node for a moment.
 
 // OpenOnNode lists the sandboxes of all tenants that are on a node and not final. It reads their records, one key for each tenant that has
-// any there, and one more.
+// any there, and one more. Records that cannot be read are left out, and an error comes with the others. Once the object store does not answer,
+// it is asked for no further document.
 func (s *Store) OpenOnNode(ctx context.Context, node string) ([]*farm.Sandbox, error) {
 	tenants, err := s.Redis.SMembers(ctx, s.Key(db.SlotNodes, db.KeyTenantsOf, node)).Result()
 	if err != nil {
@@ -28,14 +30,28 @@ func (s *Store) OpenOnNode(ctx context.Context, node string) ([]*farm.Sandbox, e
 		return nil, err
 	}
 	var out []*farm.Sandbox
+	var errs []error
+	silent := false
+	read := func(ctx context.Context, fields map[string]string) (*farm.Sandbox, error) {
+		if silent && db.IsReference(fields["doc"]) {
+			return nil, nil // dropped below; the first one is an error
+		}
+		box, err := s.read(ctx, fields)
+		if err == nil || errors.Is(err, db.ErrDocumentGone) || ctx.Err() != nil {
+			return box, err
+		}
+		silent = silent || farm.CodeOf(err) == farm.CodeUnavailable
+		errs = append(errs, err)
+		return nil, nil
+	}
 	for i, tenant := range tenants {
-		found, err := db.Fetch(ctx, s.DB, tenant, db.KeySandbox, ids[i], s.read)
+		found, err := db.Fetch(ctx, s.DB, tenant, db.KeySandbox, ids[i], read)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, found...)
+		out = append(out, slices.DeleteFunc(found, func(box *farm.Sandbox) bool { return box == nil })...)
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // CountOpenOn counts the sandboxes of all tenants that are on each of some nodes and not final. It reads no records, and one key for each tenant that

@@ -280,6 +280,31 @@ func lostDocumentOfSandbox(t *testing.T, factory Factory) {
 	testbed.Check(t, err == nil && ended.State == farm.SandboxClosed, "MoveSandbox = %+v, %v", ended, err)
 }
 
+// unreadableDocumentOfSandbox: while the object store does not answer, sandboxes with documents are left out of a node's open ones, with one error and
+// after one try. Any other error with a document leaves out no more than its sandbox.
+func unreadableDocumentOfSandbox(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	for range 2 {
+		wide := Create()
+		wide.Sandbox.Spec.AllowHosts = strings.SplitAfter(strings.Repeat("a.example.com,", 5000), ",")
+		b.accept(t, wide)
+		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: wide.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n1"})
+		testbed.Must(t, err)
+	}
+	small := b.box(t, farm.SandboxReady)
+	for code, tries := range map[farm.Code]int{farm.CodeUnavailable: 1, farm.CodeInternal: 2} {
+		b.documents.Fail(farm.Errorf(code, "the object store fails"))
+		_, before := b.documents.Calls()
+		open, err := b.OpenOnNode(t.Context(), "n1")
+		_, after := b.documents.Calls()
+		testbed.Check(t, len(open) == 1 && open[0].ID == small.ID && farm.CodeOf(err) == code, "%s: OpenOnNode = %d, %v", code, len(open), err)
+		testbed.Check(t, after-before == tries, "%s: %d tries to read a document, want %d", code, after-before, tries)
+	}
+	b.documents.Fail(nil)
+	open, err := b.OpenOnNode(t.Context(), "n1")
+	testbed.Check(t, len(open) == 3 && err == nil, "later: OpenOnNode = %d, %v", len(open), err)
+}
+
 // largePagesAreShort: a page of jobs with large results ends early, and the pages together have every job once.
 func largePagesAreShort(t *testing.T, factory Factory) {
 	b := setup(t, factory)

@@ -205,6 +205,7 @@ func Run(t *testing.T, factory Factory) {
 		"DocumentsAreUnavailable":         documentsAreUnavailable,
 		"LostDocuments":                   lostDocuments,
 		"LostDocumentOfSandbox":           lostDocumentOfSandbox,
+		"UnreadableDocumentOfSandbox":     unreadableDocumentOfSandbox,
 		"LargePagesAreShort":              largePagesAreShort,
 		"PagesOfManyBytesAreShort":        pagesOfManyBytesAreShort,
 	} {
