@@ -144,7 +144,7 @@ const drainAgain = time.Minute
 type Drains interface {
 	Drains(ctx context.Context) ([]farm.Drain, error)
 	OpenOnNode(ctx context.Context, node string) ([]*farm.Sandbox, error)
-	SandboxRoutes(ctx context.Context, sandbox farm.Ref) ([]store.Route, error)
+	HasJob(ctx context.Context, sandbox farm.Ref, kinds ...farm.JobKind) (bool, error)
 }
 
 // drain looks at the nodes that are drained, and hibernates or closes their idle sandboxes where the drain asks for it.
@@ -205,14 +205,10 @@ func (s *Scheduler) drainOne(ctx context.Context, d farm.Drain, workers []farm.W
 	default:
 		return false, nil
 	}
-	unfinished, err := s.deps.Drains.SandboxRoutes(ctx, box.Ref())
-	if err != nil {
-		return false, fmt.Errorf("list jobs of sandbox %s: %w", box.ID, err)
+	if busy, err := s.deps.Drains.HasJob(ctx, box.Ref()); err != nil || busy {
+		return false, err
 	}
-	if len(unfinished) > 0 {
-		return false, nil
-	}
-	_, err = s.deps.Jobs.Submit(ctx, store.Accept{Job: job, Request: request})
+	_, err := s.deps.Jobs.Submit(ctx, store.Accept{Job: job, Request: request})
 	if code := farm.CodeOf(err); err != nil && code != farm.CodeConflict && code != farm.CodeNotFound {
 		return false, fmt.Errorf("%s sandbox %s of a drained node: %w", job.Kind, box.ID, err)
 	}

@@ -168,11 +168,8 @@ func (d *drained) OpenOnNode(_ context.Context, node string) ([]*farm.Sandbox, e
 	return slices.DeleteFunc(slices.Clone(d.open), func(s *farm.Sandbox) bool { return s.Node != node }), nil
 }
 
-func (d *drained) SandboxRoutes(_ context.Context, ref farm.Ref) ([]store.Route, error) {
-	if ref.ID == d.busy {
-		return []store.Route{{}}, nil
-	}
-	return nil, nil
+func (d *drained) HasJob(_ context.Context, ref farm.Ref, _ ...farm.JobKind) (bool, error) {
+	return ref.ID == d.busy, nil
 }
 
 // A drain hibernates or closes idle sandboxes as it says, those that can, and none that is in use.

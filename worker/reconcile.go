@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -217,10 +216,7 @@ func (r *reconciler) finishClosing(ctx context.Context, s *farm.Sandbox) error {
 
 // hasLifecycleJob reports whether a job that makes or closes the sandbox has not ended.
 func (r *reconciler) hasLifecycleJob(ctx context.Context, s *farm.Sandbox) (bool, error) {
-	open, err := r.store.SandboxRoutes(ctx, s.Ref())
-	return slices.ContainsFunc(open, func(j store.Route) bool {
-		return j.Kind == farm.KindCreate || j.Kind == farm.KindRun || j.Kind == farm.KindClose
-	}), err
+	return r.store.HasJob(ctx, s.Ref(), farm.KindCreate, farm.KindRun, farm.KindClose)
 }
 
 // restore writes the record of a container's sandbox again, if the records were lost, and reports whether the sandbox is open. Redis lost
@@ -280,7 +276,7 @@ func (r *reconciler) reconcileHibernated(ctx context.Context, s *farm.Sandbox, r
 	if s.Node != r.node.ID() || contained && !running {
 		return nil
 	}
-	if jobs, err := r.store.SandboxRoutes(ctx, s.Ref()); err != nil || len(jobs) > 0 {
+	if has, err := r.store.HasJob(ctx, s.Ref()); err != nil || has {
 		return err
 	}
 	// Only now: a job may have ended after the containers were listed.

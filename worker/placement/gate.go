@@ -301,9 +301,7 @@ func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox
 		s, err := p.store.Sandbox(ctx, sandbox)
 		needed := err == nil && !s.State.Final()
 		if needed && s.State == farm.SandboxHibernated { // its resume may wait for its turn
-			var jobs []store.Route
-			jobs, err = p.store.SandboxRoutes(ctx, sandbox)
-			needed = len(jobs) > 0
+			needed, err = p.store.HasJob(ctx, sandbox)
 		}
 		switch {
 		case err == nil && needed && s.Generation <= reservation.Generation && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here

@@ -1,4 +1,4 @@
--- What the dispatcher must know of a job. ARGV: id. Replies {'ok', route}, {'notfound'}.
-local r = route(ARGV[3])
-if not r then return {'notfound'} end
-return {'ok', r}
+-- What the dispatcher must know of jobs. ARGV: their ids. Replies {'ok', routes}, without those of jobs that are gone.
+local rows = {}
+for i = 3, #ARGV do table.insert(rows, route(ARGV[i])) end
+return {'ok', rows}

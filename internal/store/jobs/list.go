@@ -218,14 +218,28 @@ type Route struct {
 
 // Route reads a job's route; CodeNotFound if there is no such job.
 func (s *Store) Route(ctx context.Context, ref farm.Ref) (*Route, error) {
-	r, err := s.Run(ctx, "read route", "job_route", ref.Tenant, ref.ID)
+	routes, err := s.routes(ctx, ref.Tenant, ref.ID)
 	if err != nil {
 		return nil, err
 	}
-	if r.Text(0) != "ok" {
+	if len(routes) == 0 {
 		return nil, noJob(ref.ID)
 	}
-	return decodeRoute(ref.Tenant, r.Fields(1)), nil
+	return &routes[0], nil
+}
+
+// routes reads the routes of a tenant's jobs in one step, without those that are gone.
+func (s *Store) routes(ctx context.Context, tenant string, ids ...any) ([]Route, error) {
+	r, err := s.Run(ctx, "read route", "job_route", tenant, ids...)
+	if err != nil {
+		return nil, err
+	}
+	rows := r.Rows(1)
+	out := make([]Route, len(rows))
+	for i := range rows {
+		out[i] = *decodeRoute(tenant, db.Pairs(rows[i]))
+	}
+	return out, nil
 }
 
 // SandboxRoutes reads the routes of a sandbox's unfinished jobs, in the order in which the jobs were accepted, also of those outside its FIFO.
@@ -235,19 +249,45 @@ func (s *Store) SandboxRoutes(ctx context.Context, sandbox farm.Ref) ([]Route, e
 		return nil, err
 	}
 	routes := make([]Route, 0, len(refs))
-	for _, ref := range refs {
-		r, err := s.Route(ctx, ref)
-		if farm.CodeOf(err) == farm.CodeNotFound {
-			continue
+	for part := range slices.Chunk(refs, db.ScanStretch) {
+		ids := make([]any, len(part))
+		for i, ref := range part {
+			ids[i] = ref.ID
 		}
+		found, err := s.routes(ctx, sandbox.Tenant, ids...)
 		if err != nil {
 			return nil, err
 		}
-		if !r.State.Final() {
-			routes = append(routes, *r)
-		}
+		routes = append(routes, slices.DeleteFunc(found, func(r Route) bool { return r.State.Final() })...)
 	}
 	return routes, nil
+}
+
+// HasJob reports whether a sandbox has an unfinished job, of one of these kinds if there are any. It looks at the newest first, at two fields of each.
+func (s *Store) HasJob(ctx context.Context, sandbox farm.Ref, kinds ...farm.JobKind) (bool, error) {
+	refs, err := s.UnfinishedJobs(ctx, sandbox)
+	if err != nil {
+		return false, err
+	}
+	slices.Reverse(refs)
+	for part := range slices.Chunk(refs, db.ScanStretch) {
+		pipe := s.Redis.Pipeline()
+		cmds := make([]*redis.SliceCmd, len(part))
+		for i, ref := range part {
+			cmds[i] = pipe.HMGet(ctx, s.Key(ref.Tenant, db.KeyJob, ref.ID), "state", "kind")
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return false, db.Wrap("look for jobs of sandbox", err)
+		}
+		for _, cmd := range cmds {
+			fields := db.Reply(cmd.Val())
+			state, kind := farm.JobState(fields.Text(0)), farm.JobKind(fields.Text(1))
+			if state != "" && !state.Final() && (len(kinds) == 0 || slices.Contains(kinds, kind)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // OpenRoutes pages through the tenant's unfinished jobs. Each call looks at no more than 200 of them and returns those that a queue should

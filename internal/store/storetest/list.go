@@ -369,6 +369,52 @@ func queuedCells(t *testing.T, factory Factory) {
 	list(3)
 }
 
+// jobsOfASandbox are read a stretch at a time, and no more of them than it takes to find one. Each was read with a call of its own.
+func jobsOfASandbox(t *testing.T, factory Factory) {
+	rdb := factory(t)
+	b := setup(t, func(*testing.T) redis.UniversalClient { return rdb })
+	box := b.box(t, farm.SandboxReady)
+	trips := 0
+	rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		if name := cmds[0].Name(); name != "hello" && name != "client" { // of a new connection
+			trips++
+		}
+		return next(cmds...)
+	}))
+	has := func(want bool, wantTrips int, kinds ...farm.JobKind) {
+		t.Helper()
+		trips = 0
+		got, err := b.HasJob(t.Context(), box, kinds...)
+		testbed.Check(t, got == want && err == nil && trips == wantTrips, "HasJob(%v) = %v, %v after %d round trips, want %v after %d", kinds, got, err, trips, want, wantTrips)
+	}
+	has(false, 1)
+	var want []farm.Ref
+	const stretch = 200
+	for _, c := range []struct{ jobs, stretches int }{{1, 1}, {stretch - 1, 1}, {stretch, 1}, {stretch + 1, 2}} {
+		for len(want) < c.jobs {
+			want = append(want, b.accept(t, Execute(box.ID)).Job.Ref())
+		}
+		if c.jobs == 1 { // the script is not known yet
+			_, err := b.SandboxRoutes(t.Context(), box)
+			testbed.Must(t, err)
+		}
+		trips = 0
+		routes, err := b.SandboxRoutes(t.Context(), box)
+		testbed.Must(t, err)
+		testbed.Check(t, slices.EqualFunc(want, routes, func(ref farm.Ref, r store.Route) bool { return r.Ref == ref }), "of %d jobs the routes are %v", c.jobs, routes)
+		testbed.Check(t, trips == 1+c.stretches, "%d routes took %d round trips, want %d", c.jobs, trips, 1+c.stretches)
+		testbed.Check(t, routes[0].Head && routes[0].Node == "n1" && routes[0].Kind == farm.KindExecute, "the first route is %+v", routes[0])
+		has(true, 2)
+		has(true, 2, farm.KindCreate, farm.KindExecute)
+		has(false, 1+c.stretches, farm.KindCreate, farm.KindClose)
+	}
+	shut := CloseJob(box.ID)
+	b.accept(t, shut)
+	has(true, 2, farm.KindCreate, farm.KindClose)
+	b.finish(t, b.claim(t, shut.Job.Ref(), "w").Job, farm.JobCompleted)
+	has(false, 3, farm.KindCreate, farm.KindClose)
+}
+
 // pagesAreBounded filters a long list down to nothing: each page looks at a bounded number of records, and a time range ends the list as
 // soon as it is passed.
 func pagesAreBounded(t *testing.T, factory Factory) {

@@ -73,6 +73,7 @@ func Run(t *testing.T, factory Factory) {
 		"ListsByTime":                     listsByTime,
 		"ListsOfOpenOnesAreTheSame":       listsOfOpenOnesAreTheSame,
 		"QueuedCells":                     queuedCells,
+		"JobsOfASandbox":                  jobsOfASandbox,
 		"PagesAreBounded":                 pagesAreBounded,
 		"LabelsAreBounded":                labelsAreBounded,
 		"SandboxesFilter":                 sandboxesFilter,
