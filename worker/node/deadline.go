@@ -17,7 +17,7 @@ const deadlineTimeout = 5 * time.Second
 // deadlines are those that agents know. An agent ends its sandbox a few seconds after its deadline, so that a sandbox
 // ends even if no worker is alive; so it must receive every change.
 type deadlines struct {
-	sync sync.Mutex // held by the one round of SyncDeadlines at a time
+	rounds *rounds // of SyncDeadlines
 
 	mu    sync.Mutex
 	known map[string]time.Time // by sandbox; the zero time: none, or nobody knows which
@@ -82,15 +82,12 @@ func (n *Node) sendDeadline(ctx context.Context, s *farm.Sandbox, known time.Tim
 	}
 	n.deadlines.mu.Lock()
 	defer n.deadlines.mu.Unlock()
-	if n.deadlines.known == nil {
-		n.deadlines.known = map[string]time.Time{}
-	}
 	n.deadlines.known[s.ID] = known
 	return err
 }
 
 // SyncDeadlines sends the deadlines that changed to the agents of the open sandboxes of this node, and those that an agent may not know since it was
-// resumed by another worker. It does not wait: while an earlier call still sends, it does nothing.
+// resumed by another worker, in rounds, see rounds. It does not wait.
 func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []farm.Container) {
 	labels := make(map[string]time.Time, len(containers))
 	for _, c := range containers {
@@ -107,15 +104,9 @@ func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []farm.Container) 
 			changed = append(changed, s)
 		}
 	}
-	if len(changed) == 0 || !n.deadlines.sync.TryLock() {
-		return
-	}
-	n.background.Go(func() {
-		defer n.deadlines.sync.Unlock()
-		for _, s := range changed {
-			if err := n.SendDeadline(n.base, s); err != nil && n.base.Err() == nil {
-				n.deps.Log.DebugContext(n.base, "agent does not know its new deadline yet", "sandbox_id", s.ID, "error", err)
-			}
+	n.deadlines.rounds.begin(changed, func(s *farm.Sandbox) {
+		if err := n.SendDeadline(n.base, s); err != nil && n.base.Err() == nil {
+			n.deps.Log.DebugContext(n.base, "agent does not know its new deadline yet", "sandbox_id", s.ID, "error", err)
 		}
 	})
 }

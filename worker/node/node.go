@@ -80,13 +80,15 @@ type Node struct {
 	connections connections
 	deadlines   deadlines
 	images      imageCache
-	background  sync.WaitGroup
 	base        context.Context // the life of background work, ended by the worker
 }
 
 // New makes a Node. Background work ends with base.
 func New(base context.Context, deps Deps) (*Node, error) {
-	n := &Node{deps: deps, engine: deps.Engine, checkpoints: noCheckpoints{}, base: base, connections: connections{open: map[string]*connection{}}}
+	n := &Node{
+		deps: deps, engine: deps.Engine, checkpoints: noCheckpoints{}, base: base, connections: connections{open: map[string]*connection{}},
+		deadlines: deadlines{rounds: newRounds(), known: map[string]time.Time{}},
+	}
 	if c, ok := deps.Engine.(Checkpoints); ok {
 		n.checkpoints = c
 	}
@@ -131,7 +133,7 @@ func (n *Node) HasIndex() bool { return n.deps.Index != nil }
 
 // Close waits for background work and closes all connections. base must have ended.
 func (n *Node) Close() {
-	n.background.Wait()
+	n.deadlines.rounds.background.Wait()
 	n.connections.closeAll()
 }
 

@@ -12,7 +12,9 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -67,6 +69,51 @@ func TestAgentsCountWhereTheEngineDoesNot(t *testing.T) {
 	}
 	_, ok, err = n.Usage(t.Context(), &farm.Sandbox{ID: box.ID}, true)
 	testbed.Check(t, !ok && err == nil, "a sandbox whose container is not known: %v, %v", ok, err)
+}
+
+// stalling is an engine whose sockets of some containers do not answer; the others fail.
+type stalling struct {
+	Engine
+	asked, stalled atomic.Int32
+}
+
+func (e *stalling) DialSocket(ctx context.Context, id, _ string, _ []string, _ string) (io.ReadWriteCloser, error) {
+	if id != "stalls" {
+		e.asked.Add(1)
+		return nil, errTest
+	}
+	e.stalled.Add(1)
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// Agents of one tenant that stall hold back the deadlines of no other tenant. They were sent one after the other, each of these for deadlineTimeout.
+func TestStalledAgentsDelayNoOtherTenantsDeadlines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &stalling{}
+		base, end := context.WithCancel(t.Context())
+		n, err := New(base, Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+		testbed.Must(t, err)
+		defer n.Close()
+		defer end()
+		var open []*farm.Sandbox
+		for i := range 20 {
+			open = append(open, &farm.Sandbox{ID: fmt.Sprint("sbx_", i), Tenant: "stalls", Container: "stalls", State: farm.SandboxReady, ExpiresAt: time.Now().Add(time.Hour)})
+		}
+		for i := range 2 {
+			open = append(open, &farm.Sandbox{ID: fmt.Sprint("sbx_acme", i), Tenant: "acme", Container: "fails", State: farm.SandboxReady, ExpiresAt: time.Now().Add(time.Hour)})
+		}
+		for round := range int32(3) {
+			n.SyncDeadlines(open, nil)
+			synctest.Wait()
+			asked, stalled := e.asked.Load(), e.stalled.Load()
+			testbed.Check(t, asked == 2*(round+1) && stalled == 4, "after round %d: acme's agents were asked %d times, those that stall %d times", round, asked, stalled)
+		}
+		time.Sleep(5 * deadlineTimeout)
+		synctest.Wait()
+		testbed.Check(t, e.stalled.Load() == 20, "of 20 agents that stall %d were asked", e.stalled.Load())
+	})
 }
 
 func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	usageTimeout  = 3 * time.Second // the end of a sandbox must not wait for long
-	samplesAtOnce = 8               // of which a tenant has half
-	maxTenants    = 1000            // as labels of metrics; the others share one
+	usageTimeout = 3 * time.Second // the end of a sandbox must not wait for long
+	roundsAtOnce = 8               // sandboxes, of which a tenant has half
+	maxTenants   = 1000            // as labels of metrics; the others share one
 )
 
 // UsageRecords keep the usage.
@@ -66,12 +66,9 @@ type SamplerDeps struct {
 type Sampler struct {
 	deps             SamplerDeps
 	cpu, memory, gpu *prometheus.CounterVec
-
-	places     *budget.Places
-	background sync.WaitGroup
+	rounds           *rounds
 
 	mu      sync.Mutex
-	rounds  map[string]bool // tenants whose sandboxes SampleAll still samples
 	tenants map[string]bool
 }
 
@@ -85,8 +82,7 @@ func NewSampler(deps SamplerDeps) (*Sampler, error) {
 		cpu:     counter("sandfarm_usage_cpu_seconds_total", "CPU seconds of sandboxes that this worker counted, by tenant."),
 		memory:  counter("sandfarm_usage_memory_gb_seconds_total", "GiB of memory times seconds that this worker counted, by tenant."),
 		gpu:     counter("sandfarm_usage_gpu_seconds_total", "Seconds of leased GPUs that this worker counted, by tenant."),
-		places:  budget.NewPlaces(samplesAtOnce),
-		rounds:  map[string]bool{},
+		rounds:  newRounds(),
 		tenants: map[string]bool{},
 	}
 	if deps.Metrics == nil {
@@ -124,43 +120,13 @@ func (s *Sampler) sample(ctx context.Context, box *farm.Sandbox, last bool) {
 	s.gpu.WithLabelValues(label).Add(added.GPUSeconds)
 }
 
-// SampleAll samples running sandboxes, a few at a time. It does not wait, since agents may stall: while an earlier round still samples sandboxes of a
-// tenant, that tenant's are left out. Agents that stall delay the samples of no other tenant.
+// SampleAll samples running sandboxes in rounds, see rounds. It does not wait.
 func (s *Sampler) SampleAll(boxes []*farm.Sandbox) {
-	all := map[string][]*farm.Sandbox{}
-	for _, box := range boxes {
-		all[box.Tenant] = append(all[box.Tenant], box)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for tenant, own := range all {
-		if s.rounds[tenant] {
-			continue
-		}
-		s.rounds[tenant] = true
-		s.background.Go(func() { s.round(tenant, own) })
-	}
-}
-
-// round samples the sandboxes of a tenant.
-func (s *Sampler) round(tenant string, boxes []*farm.Sandbox) {
-	var group sync.WaitGroup
-	for _, box := range boxes {
-		place := s.places.Ask(tenant)
-		<-place.Granted() // whoever has one leaves it within usageTimeout
-		group.Go(func() {
-			defer place.Leave()
-			s.sample(s.deps.Base, box, false)
-		})
-	}
-	group.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.rounds, tenant)
+	s.rounds.begin(boxes, func(box *farm.Sandbox) { s.sample(s.deps.Base, box, false) })
 }
 
 // Wait waits for the rounds of SampleAll, which the end of Base ends.
-func (s *Sampler) Wait() { s.background.Wait() }
+func (s *Sampler) Wait() { s.rounds.background.Wait() }
 
 // label is the label of a tenant in metrics.
 func (s *Sampler) label(tenant string) string {
@@ -171,4 +137,52 @@ func (s *Sampler) label(tenant string) string {
 	}
 	s.tenants[tenant] = true
 	return tenant
+}
+
+// rounds ask agents, a few at a time, beside their caller, since agents may stall: while an earlier round still asks those of a tenant, that tenant's
+// are left out. Agents that stall delay no other tenant.
+type rounds struct {
+	places     *budget.Places
+	background sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[string]bool // tenants whose agents are being asked
+}
+
+func newRounds() *rounds {
+	return &rounds{places: budget.NewPlaces(roundsAtOnce), open: map[string]bool{}}
+}
+
+// begin begins a round. ask must return in bounded time.
+func (r *rounds) begin(boxes []*farm.Sandbox, ask func(*farm.Sandbox)) {
+	all := map[string][]*farm.Sandbox{}
+	for _, box := range boxes {
+		all[box.Tenant] = append(all[box.Tenant], box)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for tenant, own := range all {
+		if r.open[tenant] {
+			continue
+		}
+		r.open[tenant] = true
+		r.background.Go(func() { r.round(tenant, own, ask) })
+	}
+}
+
+// round asks the agents of a tenant.
+func (r *rounds) round(tenant string, boxes []*farm.Sandbox, ask func(*farm.Sandbox)) {
+	var group sync.WaitGroup
+	for _, box := range boxes {
+		place := r.places.Ask(tenant)
+		<-place.Granted() // whoever has one leaves it in bounded time
+		group.Go(func() {
+			defer place.Leave()
+			ask(box)
+		})
+	}
+	group.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, tenant)
 }
