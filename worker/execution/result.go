@@ -142,7 +142,8 @@ func (c *collector) state() farm.JobState {
 }
 
 // readOutcome reads how an execution ended. The agent is not trusted: ErrProtocol refuses what none says, and what is more than an agent reports
-// is cut here: the outcome stays in memory until the job ends. Its files are charged when its frame no longer is (chargeArtifacts), the rest is small.
+// is cut here: the outcome stays in memory until the job ends. Its files, error and report of packages are charged when its frame no longer is
+// (chargeArtifacts).
 func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
 	var o agent.Outcome
 	if budget.Values(payload) > maxFrameValues {

@@ -254,6 +254,40 @@ func TestBudgetsOfAJobDoNotDeadlock(t *testing.T) {
 	}
 }
 
+// A long error, and a long report of packages, is charged as soon as the frame with it no longer is, and no second time with the result.
+func TestReportsOfTheAgentAreCharged(t *testing.T) {
+	t.Parallel()
+	const most = budget.SmallBytes / resultWeight                                                            // that is not charged
+	lines := func(n int) []string { return []string{strings.Repeat("\x01", n/6), strings.Repeat("x", n%6)} } // of n bytes as JSON
+	packages := func(n int) (list []farm.PackageOutcome) {
+		for n > 0 {
+			list = append(list, farm.PackageOutcome{Message: strings.Repeat("x", min(n, maxPackageNote))})
+			n -= maxPackageNote
+		}
+		return list
+	}
+	for name, report := range map[string]func(e *execution, o *agent.Outcome, n int){
+		"Value":     func(_ *execution, o *agent.Outcome, n int) { o.Error = &farm.CodeError{Value: strings.Repeat("x", n)} },
+		"Traceback": func(_ *execution, o *agent.Outcome, n int) { o.Error = &farm.CodeError{Traceback: lines(n)} },
+		"Install":   func(_ *execution, o *agent.Outcome, n int) { o.Install = packages(n) },
+		"Notes":     func(_ *execution, o *agent.Outcome, n int) { o.Notes = lines(n) },
+		"Before":    func(e *execution, _ *agent.Outcome, n int) { e.installs = []*Installed{{packages: packages(n)}} },
+	} {
+		for n, want := range map[int]int64{most - 1: 0, most: 0, most + 1: (most + 1) * resultWeight} {
+			ctx, hold := budget.New(16<<20).With(t.Context(), "acme", 0)
+			e := &execution{job: &farm.Job{Tenant: "acme"}, request: &farm.Request{}, collect: collectorOf(code(), 0)}
+			e.collect.outcome = &agent.Outcome{}
+			report(e, e.collect.outcome, n)
+			x := &Runner{}
+			testbed.Must(t, x.chargeArtifacts(ctx, e))
+			testbed.Check(t, hold.Bytes() == want, "%s of %d bytes: %d bytes are charged, want %d", name, n, hold.Bytes(), want)
+			testbed.Must(t, x.chargeResult(ctx, e))
+			testbed.Check(t, hold.Bytes() == want, "%s of %d bytes: with the result %d bytes are charged, want %d", name, n, hold.Bytes(), want)
+			hold.Release()
+		}
+	}
+}
+
 // The memory of a result is waited for while nothing else is held, and a short result is not charged.
 func TestResultIsCharged(t *testing.T) {
 	t.Parallel()

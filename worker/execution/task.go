@@ -230,9 +230,10 @@ const (
 	pathWeight    = 10
 )
 
-// chargeArtifacts charges the list of artifacts as chargeResult does, with the result, before they are uploaded. A short one waits for chargeResult.
+// chargeArtifacts charges the list of artifacts as chargeResult does, with the result, before they are uploaded: that and what else the outcome says is
+// in memory from now on. A short one waits for chargeResult.
 func (x *Runner) chargeArtifacts(ctx context.Context, e *execution) error {
-	if e.collect.listed() <= budget.SmallBytes {
+	if e.collect.listed()+e.reported()*resultWeight <= budget.SmallBytes {
 		return nil
 	}
 	return x.chargeResult(ctx, e)
@@ -246,7 +247,7 @@ func (x *Runner) chargeResult(ctx context.Context, e *execution) error {
 		return nil
 	}
 	e.charged = true
-	need := e.collect.quoted()*resultWeight + e.collect.listed()
+	need := (e.collect.quoted()+e.reported())*resultWeight + e.collect.listed()
 	if e.outline && e.request.Command != nil {
 		need += e.dropped
 	}
@@ -288,6 +289,30 @@ func (c *collector) quoted() int64 {
 	}
 	for _, r := range c.rich {
 		n += farm.Quoted(r.Data) + len(r.Metadata)
+	}
+	return int64(n)
+}
+
+// reported is how many bytes the error of the code, packages and their notes have in the result, as JSON.
+func (e *execution) reported() int64 {
+	n := 0
+	if e := e.collect.outcome.Error; e != nil {
+		n += farm.Quoted(e.Name) + farm.Quoted(e.Value)
+		for _, line := range e.Traceback {
+			n += farm.Quoted(line)
+		}
+	}
+	add := func(packages []farm.PackageOutcome, notes []string) {
+		for _, p := range packages {
+			n += farm.Quoted(p.Name) + farm.Quoted(p.Requested) + farm.Quoted(p.Version) + farm.Quoted(p.Message) + farm.Quoted(p.Why)
+		}
+		for _, note := range notes {
+			n += farm.Quoted(note)
+		}
+	}
+	add(e.collect.outcome.Install, e.collect.outcome.Notes)
+	for _, i := range e.installs {
+		add(i.packages, i.notes)
 	}
 	return int64(n)
 }
