@@ -170,7 +170,7 @@ func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to str
 		return a.copyOut(c, to, fileName{text: path.Base(entry.Path)}, func() (io.ReadCloser, error) { return files.Open(ctx, from.path) })
 	}
 	if !recursive {
-		return usagef("%s is a directory: add -r", from.path)
+		return usagef("%s is a directory: add -r", client.Absolute(from.path))
 	}
 	if info, err := os.Stat(to); err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
 		name, err := localName(path.Base(entry.Path), runtime.GOOS)
@@ -199,7 +199,8 @@ func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to str
 		fmt.Fprintf(a.Err, "not copied: %s\n", farm.Plural(t.links, "symbolic link"))
 	}
 	if t.held > maxNotSaved {
-		fmt.Fprintf(a.Err, "not copied: %s like these\n", farm.Plural(t.held-maxNotSaved, "more file"))
+		fmt.Fprintf(a.Err, "not copied: %s like these. To get them, and to send what is only here: sandfarm sync --once --trust %s %s\n",
+			farm.Plural(t.held-maxNotSaved, "more file"), quoteOne(to), quoteOne(from.sandbox+":"+client.Absolute(from.path)))
 	}
 	if n := content.LeftOut(); n > 0 {
 		fmt.Fprintf(a.Err, "not copied: %s or directories that the sandbox's user cannot read, special files, names that are not UTF-8, or files that are too large\n", farm.Plural(n, "file"))

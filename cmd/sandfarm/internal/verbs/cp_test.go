@@ -124,6 +124,29 @@ func TestCopyOfADirectoryStaysInside(t *testing.T) {
 	}
 }
 
+func TestCopyNamesTheFirstThatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	for n, more := range map[int]string{10: "", 11: "1 more file", 12: "2 more files"} {
+		var members []tar.Header
+		for i := range n {
+			members = append(members, tar.Header{Name: fmt.Sprintf("d%d/Makefile", i), Typeflag: tar.TypeReg, Mode: 0o644})
+		}
+		f, to := serveTree(t, members...), filepath.Join(t.TempDir(), "here")
+		got := call(t, f.URL, "cp", "-r", "sbx_1:d", to)
+		want := "not copied: " + more + " like these. To get them, and to send what is only here: sandfarm sync --once --trust " + to + " sbx_1:/workspace/d\n"
+		if strings.Count(got, "To get it:") != 10 || strings.Contains(got, want) != (more != "") || strings.Contains(got, "like these") != (more != "") {
+			t.Errorf("%d files: %s", n, got)
+		}
+	}
+}
+
+func TestCopyOfADirectoryNeedsAFlag(t *testing.T) {
+	t.Parallel()
+	if got := call(t, serveTree(t).URL, "cp", "sbx_1:d", t.TempDir()); !strings.Contains(got, "sandfarm: /workspace/d is a directory: add -r") {
+		t.Error(got)
+	}
+}
+
 // The answer to a question about one file does not choose the name under which it is saved.
 func TestCopyTakesNoOtherName(t *testing.T) {
 	t.Parallel()
