@@ -20,8 +20,8 @@ var ErrNoAnswer = errors.New("the object store does not answer")
 // ErrFull says that the object store has no room; it is an ErrNoAnswer, too. A retry succeeds only once somebody has made room.
 var ErrFull = fmt.Errorf("%w: it is full", ErrNoAnswer)
 
-// errNoBucket is the cause if the service responds but the bucket does not exist.
-var errNoBucket = errors.New("find bucket: it does not exist")
+// ErrNoBucket is the cause if the service responds but the bucket does not exist.
+var ErrNoBucket = errors.New("find bucket: it does not exist")
 
 // errNoRoom is the cause if the service responds but has lately refused a write.
 var errNoRoom = errors.New("the last write was refused")

@@ -171,7 +171,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return toFarm(ctx, err, "ping object store")
 	}
 	if !found {
-		return unavailable(errNoBucket)
+		return unavailable(ErrNoBucket)
 	}
 	if s.answer.isFull() {
 		return full(errNoRoom)

@@ -2,6 +2,7 @@ package farmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -179,6 +180,9 @@ func doctorS3(ctx context.Context, s *Settings) []Finding {
 	b, err := blob.New(blob.Config{Endpoint: s.S3.Endpoint, PublicURL: s.S3.PublicURL, AccessKey: s.S3.AccessKey, SecretKey: s.S3.SecretKey, Bucket: s.S3.Bucket, Region: s.S3.Region})
 	if err == nil {
 		err = b.Ping(ctx)
+	}
+	if errors.Is(err, blob.ErrNoBucket) {
+		return []Finding{{What: "S3", Status: StatusOK, Found: s.S3.Endpoint + "; the farm makes the bucket " + s.S3.Bucket + " when it starts"}}
 	}
 	if err != nil {
 		return []Finding{{What: "S3", Status: StatusProblem, Found: s.S3.Endpoint + " does not answer correctly", Advice: "Start it, or correct s3.endpoint and its keys."}}

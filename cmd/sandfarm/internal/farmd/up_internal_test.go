@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -319,6 +320,19 @@ func TestDownWithoutAFarm(t *testing.T) {
 	}
 	if _, err := os.Stat(s.Data); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory was made: %v", err)
+	}
+}
+
+func TestDoctorTakesAnObjectStoreWithoutTheBucket(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{http.StatusOK: StatusOK, http.StatusNotFound: StatusOK, http.StatusForbidden: StatusProblem} {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		s := &Settings{S3: S3Settings{Endpoint: web.URL, AccessKey: "farm", SecretKey: "secret-key", Bucket: "sandfarm", Region: "us-east-1"}}
+		found := doctorS3(t.Context(), s)
+		web.Close()
+		if len(found) != 1 || found[0].Status != want || strings.Contains(found[0].Found, "makes the bucket sandfarm") != (status == http.StatusNotFound) {
+			t.Errorf("%d: %+v", status, found)
+		}
 	}
 }
 
