@@ -31,6 +31,8 @@ const (
 	lateEvery = 2 * time.Second
 	// shortBytes of the output of an execution are handled without a turn.
 	shortBytes = 64 << 10
+	// frameBytes is what a frame counts at least: one without a payload is work, too.
+	frameBytes = 64
 	// turnTimeout is how long an execution waits for its turn: an object store that hangs must not hold up one execution after the other.
 	turnTimeout = 10 * time.Second
 	// steady is how long a connection must have worked for its break to count as the first.
@@ -288,7 +290,7 @@ var ErrProtocol = errors.New("the sandbox's agent broke the protocol")
 
 // take handles one frame. It reports whether the frame was the last; its events are not published yet then.
 func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f agent.Frame) (done bool, err error) {
-	defer x.turn(ctx, e, len(f.Payload))()
+	defer x.turn(ctx, e, max(len(f.Payload), frameBytes))()
 	due, err := x.absorb(ctx, e, f)
 	switch {
 	case err != nil:

@@ -266,7 +266,7 @@ func (f *installer) attach(ctx context.Context) error {
 
 // take handles a frame from the agent.
 func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Frame) error {
-	defer f.x.turn(ctx, f.e, len(frame.Payload))()
+	defer f.x.turn(ctx, f.e, max(len(frame.Payload), frameBytes))()
 	due, err := f.x.absorb(ctx, f.e, frame)
 	if err != nil {
 		return err

@@ -330,6 +330,38 @@ func TestLongOutputTakesTurns(t *testing.T) {
 	})
 }
 
+// Frames without a payload take turns as output does. They were handled at once, however many an agent sent.
+func TestEmptyFramesTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := &Runner{turns: budget.NewPlaces(2)}
+		ofCode := &execution{job: &farm.Job{Tenant: "acme"}, collect: collectorOf(code(), 0), staged: &staging{}}
+		ofInstall := &execution{job: &farm.Job{Tenant: "acme"}, collect: collectorOf(code(), 0), staged: &staging{}}
+		install := &installer{x: x, e: ofInstall}
+		for name, take := range map[string]func(seq uint64) error{
+			"Code":    func(seq uint64) error { _, err := x.take(t.Context(), ofCode, nil, out(seq, "")); return err },
+			"Install": func(seq uint64) error { return install.take(t.Context(), nil, out(seq, "")) },
+		} {
+			end := x.turn(t.Context(), &execution{job: &farm.Job{Tenant: "acme"}}, shortBytes+1) // the tenant's only one
+			const short = shortBytes / frameBytes
+			handled := 0
+			go func() {
+				for seq := uint64(1); seq <= short+1; seq++ {
+					if err := take(seq); err != nil {
+						t.Error(err)
+					}
+					handled++
+				}
+			}()
+			synctest.Wait()
+			testbed.Check(t, handled == short, "%s: %d frames were handled without a turn, want %d", name, handled, short)
+			end()
+			synctest.Wait()
+			testbed.Check(t, handled == short+1, "%s: %d frames were handled in all", name, handled)
+		}
+	})
+}
+
 // A panic of one execution must not take a turn from all others for good.
 func TestTurnEndsWithAPanic(t *testing.T) {
 	t.Parallel()
