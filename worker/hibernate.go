@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -94,6 +95,9 @@ func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
 	id := w.node.Container(j.Sandbox)
 	c, err := w.engine.Inspect(work, id)
 	if err == nil && c.Running {
+		if err := w.stillHibernates(ctx, j); err != nil {
+			return err
+		}
 		if err = w.node.Checkpoints().Checkpoint(work, id); err == nil {
 			return nil
 		}
@@ -110,6 +114,17 @@ func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
 	default: // the reconciler finds out what became of it
 		return herr
 	}
+}
+
+// stillHibernates gives ErrFenced if another attempt has the job, or ended it: this worker was stalled, and the sandbox may have been resumed. The
+// engine's call cannot be fenced, so this comes directly before it.
+func (w *Worker) stillHibernates(ctx context.Context, j *activeJob) error {
+	box := j.Sandbox
+	_, err := w.move(ctx, store.Move{Ref: box.Ref(), To: farm.SandboxHibernated, Generation: box.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
+	if errors.Is(err, store.ErrMove) { // it is being closed, for which its state does not matter
+		return nil
+	}
+	return retry.Cause(ctx, err)
 }
 
 // turn waits for the turn of a job's sandbox (see placement.Placer.Turn), until the job is cancelled: then the error is execution.ErrCanceled. A job that

@@ -335,6 +335,25 @@ func TestHibernateIsTakenOver(t *testing.T) {
 	}
 }
 
+// A worker that was stalled before the checkpoint, while another one hibernated the sandbox and a job resumed it, does not freeze it again: the record
+// would say that it runs, so its container would be taken for lost, with its checkpoint.
+func TestStalledHibernationFreezesNoResumedSandbox(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	job := s.job(farm.KindHibernate)
+	stalled := claimedJob(s.Claim(job, "wrk_stalled"))
+	_, err := s.Store.MoveSandbox(t.Context(), store.Move{Ref: s.box, To: farm.SandboxHibernated, Checkpoint: sleeperBytes, Job: job.ID, Attempt: 1})
+	testbed.Must(t, err)
+	s.Requeue(job, store.Requeue{Attempt: 1, Begun: true, Crashed: true})
+	for _, next := range []farm.Ref{job, s.job(farm.KindResume)} {
+		got := s.do(s.w, next)
+		testbed.Require(t, got.State == farm.JobCompleted, "%s: %+v", got.Kind, got.Error)
+	}
+	err = s.w.checkpoint(t.Context(), stalled)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "checkpoint = %v, want ErrFenced", err)
+	s.is("afterwards", farm.SandboxReady, true, false, 2048, 0)
+}
+
 // What no job settles is left to the reconciler.
 func TestReconcileHibernated(t *testing.T) {
 	t.Parallel()
