@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -138,8 +139,10 @@ func short(into any) answer { return answer{into, shortJSON, fewValues} }
 // the caller checks the length.
 func list(into any, n, each int) answer { return answer{into, maxJSON, n*each + fewValues} }
 
-// maxError bounds the body of an error.
-const maxError = 64 << 10
+const (
+	maxError  = 64 << 10 // of the body of an error
+	maxReason = 1 << 10  // of what it says: that is logged, and code that has taken over its agent chooses it
+)
 
 // caller sends requests to an agent, over its own session or over the live path.
 type caller struct{ http *http.Client }
@@ -186,7 +189,7 @@ func (c caller) send(req *http.Request) (*http.Response, error) {
 	return nil, ReadError(res)
 }
 
-// ReadError converts the agent's error to a *farm.Error; codes that are not in the contract become internal.
+// ReadError converts the agent's error to a *farm.Error; codes that are not in the contract become internal. A message of more than 1 KiB is cut.
 func ReadError(res *http.Response) error {
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxError))
 	if err != nil {
@@ -195,6 +198,9 @@ func ReadError(res *http.Response) error {
 	var body errorBody
 	if err := json.Unmarshal(raw, &body); err != nil {
 		return farm.Errorf(farm.CodeInternal, "agent answered %d without a reason", res.StatusCode)
+	}
+	if len(body.Message) > maxReason {
+		body.Message = strings.ToValidUTF8(body.Message[:maxReason], "") + "…"
 	}
 	switch body.Code {
 	case farm.CodeInvalid, farm.CodeNotFound, farm.CodeConflict, farm.CodeTooLarge, farm.CodeExhausted, farm.CodeUnavailable:

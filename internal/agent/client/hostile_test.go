@@ -67,6 +67,21 @@ func TestLinesOfHeadersOfAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// What an agent gives as the reason of an error is cut: it is logged, 64 KiB for each job.
+func TestReasonsOfErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 10
+	for code, prefix := range map[farm.Code]string{farm.CodeConflict: "", farm.CodeUnavailable: "", "made_up": "agent: "} {
+		for n, want := range map[int]string{
+			limit - 1: strings.Repeat("x", limit-1), limit: strings.Repeat("x", limit), limit + 1: strings.Repeat("x", limit) + "…", 60 << 10: strings.Repeat("x", limit) + "…",
+		} {
+			err := client.ReadError(&http.Response{Body: io.NopCloser(strings.NewReader(`{"code":"` + string(code) + `","message":"` + strings.Repeat("x", n) + `"}`))})
+			got, ok := errors.AsType[*farm.Error](err)
+			testbed.Check(t, ok && got.Message == prefix+want, "%s: a reason of %d bytes has %d", code, n, len(got.Message))
+		}
+	}
+}
+
 // An agent answers a list with as many entries as it may have, with one more, and with very many that are empty: a few bytes that would take
 // hundreds of MiB once they are decoded.
 func TestListsAreBounded(t *testing.T) {
