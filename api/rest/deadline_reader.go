@@ -34,10 +34,10 @@ func heldBody(c *gin.Context, total time.Duration) io.Reader {
 	if d := c.GetDuration(graceKey); d > 0 {
 		grace = d
 	}
-	return bodyOf(c, newPace(grace, total))
+	return bodyOf(c, httpserver.NewPace(grace, total))
 }
 
-func bodyOf(c *gin.Context, pace *pace) io.Reader {
+func bodyOf(c *gin.Context, pace *httpserver.Pace) io.Reader {
 	d := &deadlineReader{r: httpserver.Body(c.Request), ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c), pace: pace}
 	context.AfterFunc(d.ctx, func() {
 		if ended(d.ctx) {
@@ -53,40 +53,18 @@ const graceKey = "body_grace"
 // Within bounds the time in which the first bytes of a HeldBody may be late, for one that comes from somebody without a key.
 func Within(c *gin.Context, d time.Duration) { c.Set(graceKey, d) }
 
-const (
-	// paceBytes is how much of a body that is held in memory must come in a second: less than links in use bring.
-	paceBytes = 16 << 10
-	// wholeTime bounds how long a body is held that is read whole. At the pace above, 16 MiB would take 17 minutes, and four times as much memory.
-	wholeTime = 5 * time.Minute
-)
-
-// pace is the time that a sender may take for what comes next: each byte that has come adds to it, up to the grace. Only the time in which somebody
-// waits for the sender counts.
-type pace struct {
-	grace, left time.Duration
-	total       time.Duration // left for all that comes
-}
-
-func newPace(grace, total time.Duration) *pace { return &pace{grace, grace, total} }
-
-// allows is how long the next read may take.
-func (p *pace) allows() time.Duration { return min(p.left, p.total) }
-
-// took says that n bytes took so long to come.
-func (p *pace) took(n int, d time.Duration) {
-	p.left = min(p.grace, p.left-d+time.Duration(n)*time.Second/paceBytes)
-	p.total -= d
-}
+// wholeTime bounds how long a body is held that is read whole. At 16 KiB a second, 16 MiB would take 17 minutes, and four times as much memory.
+const wholeTime = 5 * time.Minute
 
 // Paced reads a message of a request's connection as WholeBody reads a body, with this stall timeout. Beyond it late is called, which ends a read in progress.
 func Paced(ctx context.Context, r io.Reader, stall time.Duration, late func()) io.Reader {
-	return &pacedReader{ctx, r, newPace(stall, wholeTime), late}
+	return &pacedReader{ctx, r, httpserver.NewPace(stall, wholeTime), late}
 }
 
 type pacedReader struct {
 	ctx  context.Context // of the request
 	r    io.Reader
-	pace *pace
+	pace *httpserver.Pace
 	late func()
 }
 
@@ -97,10 +75,10 @@ const maxPaced = 64 << 10
 func (r *pacedReader) Read(p []byte) (int, error) {
 	p = p[:min(len(p), maxPaced)]
 	httpserver.Pay(r.ctx)
-	began, timer := time.Now(), time.AfterFunc(r.pace.allows(), r.late)
+	began, timer := time.Now(), time.AfterFunc(r.pace.Allows(), r.late)
 	n, err := r.r.Read(p)
 	timer.Stop()
-	r.pace.took(n, time.Since(began))
+	r.pace.Took(n, time.Since(began))
 	return n, err
 }
 
@@ -112,7 +90,7 @@ type deadlineReader struct {
 	ctx     context.Context // of the request
 	control *http.ResponseController
 	timeout time.Duration
-	pace    *pace // nil: none
+	pace    *httpserver.Pace // nil: none
 }
 
 // Read reads within the deadline.
@@ -120,7 +98,7 @@ func (d *deadlineReader) Read(p []byte) (int, error) {
 	httpserver.Pay(d.ctx)
 	began, timeout := time.Now(), d.timeout
 	if d.pace != nil {
-		timeout = min(timeout, d.pace.allows())
+		timeout = min(timeout, d.pace.Allows())
 	}
 	_ = d.control.SetReadDeadline(began.Add(timeout)) // a test recorder has no deadlines
 	if ended(d.ctx) {                                 // after the deadline was set: Body sets it to now after the end
@@ -128,7 +106,7 @@ func (d *deadlineReader) Read(p []byte) (int, error) {
 	}
 	n, err := d.r.Read(p)
 	if d.pace != nil {
-		d.pace.took(n, time.Since(began))
+		d.pace.Took(n, time.Since(began))
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -136,7 +114,7 @@ func (d *deadlineReader) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded) && ended(d.ctx):
 		return n, errEnded()
 	case errors.Is(err, os.ErrDeadlineExceeded) && d.pace != nil:
-		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving, or came too slowly: %d KiB must come in a second, and all of it in %s unless it has files", paceBytes>>10, wholeTime)
+		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving, or came too slowly: %d KiB must come in a second, and all of it in %s unless it has files", httpserver.PaceBytes>>10, wholeTime)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving")
 	}

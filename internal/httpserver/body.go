@@ -117,3 +117,25 @@ func Body(r *http.Request) io.ReadCloser {
 	}
 	return r.Body
 }
+
+// PaceBytes is how much of a body that is held in memory must come in a second: less than links in use bring.
+const PaceBytes = 16 << 10
+
+// Pace is the time that a sender may take for what comes next: each byte that has come adds to it, up to the grace. Only the time in which somebody
+// waits for the sender counts.
+type Pace struct {
+	grace, left time.Duration
+	total       time.Duration // left for all that comes
+}
+
+// NewPace makes a Pace. total bounds the time for all that comes.
+func NewPace(grace, total time.Duration) *Pace { return &Pace{grace, grace, total} }
+
+// Allows is how long the next read may take.
+func (p *Pace) Allows() time.Duration { return min(p.left, p.total) }
+
+// Took says that n bytes took so long to come.
+func (p *Pace) Took(n int, d time.Duration) {
+	p.left = min(p.grace, p.left-d+time.Duration(n)*time.Second/PaceBytes)
+	p.total -= d
+}

@@ -67,7 +67,7 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 			mu.Lock()
 			defer mu.Unlock()
 			if a == nil {
-				e.collect.note("%s changed or vanished while it was read, so it is not an artifact.", noted(changed.Path, maxNoted))
+				e.collect.note("%s changed or vanished while it was read, or came too slowly, so it is not an artifact.", noted(changed.Path, maxNoted))
 			}
 			files[i] = a
 			return nil
@@ -145,7 +145,7 @@ func safeName(name string) string {
 	return safe
 }
 
-// errChanged says that a file changed while it was uploaded.
+// errChanged says that a file changed while it was uploaded, or came too slowly.
 var errChanged = errors.New("the file changed while it was read")
 
 // uploadFile uploads one file of the workspace; nil if it is not a regular file within the limits any more.

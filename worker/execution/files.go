@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -14,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
@@ -217,8 +219,12 @@ func (x *Runner) removeUploads(ctx context.Context, job *farm.Job, err error, ke
 // buffers, also while it waits for memory to be uploaded.
 const openFiles = 16
 
-// open opens a file of the workspace once the tenant has a place for it, which the reader keeps until it is closed. ErrProtocol: the agent says of it
-// what can be said of no file.
+// fileGrace is by how much the bytes of a file may be late, which must come at httpserver.PaceBytes a second: they wait in buffers that others need, and
+// code may leave its agent as little of the sandbox's cores as it likes.
+const fileGrace = time.Minute
+
+// open opens a file of the workspace once the tenant has a place for it, which the reader keeps until it is closed. A file that comes too slowly
+// breaks off. ErrProtocol: the agent says of it what can be said of no file.
 func (x *Runner) open(ctx context.Context, c *client.Client, tenant, path string, offset, length int64) (_ io.ReadCloser, entry farm.FileEntry, err error) {
 	place := x.reading.Ask(tenant)
 	defer func() {
@@ -231,6 +237,12 @@ func (x *Runner) open(ctx context.Context, c *client.Client, tenant, path string
 	case <-ctx.Done():
 		return nil, entry, context.Cause(ctx)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
 	body, entry, err := c.Open(ctx, path, offset, length)
 	if err != nil {
 		return nil, entry, err
@@ -239,17 +251,28 @@ func (x *Runner) open(ctx context.Context, c *client.Client, tenant, path string
 		_ = body.Close()
 		return nil, entry, fmt.Errorf("%w: a file %q of %d bytes, mode %q and type %q", ErrProtocol, clip(entry.Path, 256), entry.Size, clip(entry.Mode, 16), clip(entry.Type, 16))
 	}
-	return &openFile{body, place}, entry, nil
+	return &openFile{body, place, httpserver.NewPace(fileGrace, math.MaxInt64), stop}, entry, nil
 }
 
 // openFile is a file of a sandbox that is read.
 type openFile struct {
 	io.ReadCloser
 	place *budget.Place
+	pace  *httpserver.Pace
+	stop  context.CancelFunc // ends a read in progress
+}
+
+func (f *openFile) Read(p []byte) (int, error) {
+	began, timer := time.Now(), time.AfterFunc(f.pace.Allows(), f.stop)
+	n, err := f.ReadCloser.Read(p)
+	timer.Stop()
+	f.pace.Took(n, time.Since(began))
+	return n, err
 }
 
 func (f *openFile) Close() error {
 	defer f.place.Leave()
+	defer f.stop()
 	return f.ReadCloser.Close()
 }
 
@@ -267,7 +290,7 @@ func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.
 	if result.Length <= inlineRead && !f.Link {
 		result.Content = make([]byte, result.Length)
 		if _, err := io.ReadFull(source, result.Content); err != nil {
-			return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read; ask again")
+			return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read, or came too slowly; ask again")
 		}
 		return result, nil
 	}
@@ -282,7 +305,7 @@ func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.
 		x.removeUploads(ctx, t.Job, nil, f.Staged)
 	}
 	if err != nil && source.broken {
-		return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read; ask again")
+		return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read, or came too slowly; ask again")
 	}
 	return result, err
 }

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -21,7 +23,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
@@ -317,6 +321,73 @@ func TestFilesOfATenantAreReadInTurns(t *testing.T) {
 		testbed.Must(t, r.Close())
 	}
 	testbed.Check(t, free(workertest.Tenant), "closed files keep their places")
+}
+
+// An agent that got almost none of its sandbox's cores delivered a file for hours, in buffers that others waited for.
+func TestAFileThatComesTooSlowlyBreaksOff(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		bytes int // that come at once
+		every time.Duration
+		ends  time.Duration // when it breaks off; 0: it does not
+	}{
+		"FastEnough": {httpserver.PaceBytes, time.Second, 0},
+		"TooSlow":    {httpserver.PaceBytes / 2, time.Second, 2*fileGrace - time.Second},
+		"ByteByByte": {1, 10 * time.Second, fileGrace},
+		"Late":       {1 << 20, fileGrace - 1, 0},
+		"TooLate":    {1 << 20, fileGrace + 1, fileGrace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				from, to := io.Pipe()
+				const size = 4 << 20
+				var sender sync.WaitGroup
+				defer sender.Wait()
+				sender.Go(func() {
+					for left := size; left > 0; left -= c.bytes {
+						time.Sleep(c.every)
+						if _, err := to.Write(make([]byte, min(left, c.bytes))); err != nil {
+							return
+						}
+					}
+				})
+				place := budget.NewPlaces(2).Ask("acme")
+				f := &openFile{from, place, httpserver.NewPace(fileGrace, math.MaxInt64), func() { _ = to.CloseWithError(context.Canceled) }}
+				defer func() { _ = f.Close() }()
+				began := time.Now()
+				_, err := io.ReadFull(&exactReader{r: f, left: size}, make([]byte, size))
+				if c.ends == 0 {
+					testbed.Must(t, err)
+					return
+				}
+				took := time.Since(began)
+				testbed.Check(t, errors.Is(err, errChanged) && took >= c.ends && took < c.ends+time.Second, "after %s it ended with %v, want %s", took, err, c.ends)
+			})
+		})
+	}
+}
+
+// The end of a read that takes too long ends the request to the agent.
+func TestOpenFilesCanBeEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, _ := b.runner()
+	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Entry", `{"path":"a","size":10,"mode":"0644","type":"file"}`)
+		_, _ = w.Write([]byte("x"))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	r, _, err := x.open(t.Context(), c, workertest.Tenant, "a", 0, 0)
+	testbed.Must(t, err)
+	f := r.(*openFile) //nolint:errcheck // open returns no other
+	_, err = f.Read(make([]byte, 1))
+	testbed.Must(t, err)
+	f.pace.Took(0, fileGrace)
+	_, err = f.Read(make([]byte, 1))
+	testbed.Check(t, err != nil, "a read goes on without end")
+	testbed.Must(t, f.Close())
 }
 
 func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
