@@ -74,6 +74,7 @@ func (w *Worker) run(ctx context.Context, t queue.Task) (err error) {
 	}
 	if err != nil {
 		if errors.Is(err, store.ErrFenced) {
+			w.cleanUpEnded(work, j, v)
 			return err
 		}
 		if errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(work), node.ErrStopping) {
@@ -90,10 +91,23 @@ func (w *Worker) run(ctx context.Context, t queue.Task) (err error) {
 		v.Cleanup = cleanup
 	}
 	committed, err := w.finish(work, j, v)
-	if committed {
+	switch {
+	case committed:
 		w.executions.CleanUp(work, j.Sandbox, v)
+	case err == nil:
+		w.cleanUpEnded(work, j, v)
 	}
 	return err
+}
+
+// cleanUpEnded cleans up after a job whose end this worker could not commit, if it has ended, as with its sandbox. Of one that another worker has, that
+// worker needs what is staged.
+func (w *Worker) cleanUpEnded(ctx context.Context, j *activeJob, v execution.Outcome) {
+	read, done := retry.Detached(ctx)
+	defer done()
+	if job, err := w.store.Job(read, j.Job.Ref()); err == nil && job.State.Final() {
+		w.executions.CleanUp(ctx, j.Sandbox, v)
+	}
 }
 
 // perform does the job, and charges what it holds to the Hold of ctx. A panic becomes an error, so that the job ends.

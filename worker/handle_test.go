@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -238,6 +239,32 @@ func TestStoppingWorkerEndsNothing(t *testing.T) {
 	w.stop(node.ErrStopping)
 	got, s := b.done(w, job, farm.JobRunning), b.Sandbox(box)
 	testbed.Check(t, got.GracefulRequeues == 1 && !s.State.Final(), "spared %d, sandbox %s", got.GracefulRequeues, s.State)
+}
+
+// A job that another process ends, as one whose sandbox is closed and that does not stop in time, leaves nothing that its worker had staged for a
+// takeover: it is charged for minutes only.
+func TestJobThatWasEndedLeavesNothingStaged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, box := b.worker(), b.Ready()
+	a := b.agent(box, w)
+	job := b.Command(box, `head -c 12000000 /dev/zero | tr '\0' x; while [ ! -e go ]; do sleep 0.02; done`)
+	handled := b.begin(w, job)
+	staged := func() (n int) {
+		testbed.Must(t, b.Blobs.List(t.Context(), farm.SnapshotsOf(job), func(blob.Info) error {
+			n++
+			return nil
+		}))
+		return n
+	}
+	testbed.Until(t, "output is staged", func() bool { return staged() > 0 })
+	testbed.Must(t, w.dispatch.Force(t.Context(), job, farm.JobCanceled, &farm.JobError{Code: farm.CodeConflict, Message: execution.ClosedMessage}))
+	_, err := a.Write(t.Context(), "go", strings.NewReader("now"))
+	testbed.Must(t, err)
+	<-handled
+	w.executions.Wait()
+	n, err := b.Blobs.AbortUploads(t.Context(), farm.ArtifactsOf(box.ID, job), time.Now().Add(time.Hour))
+	testbed.Check(t, staged() == 0 && n == 0 && err == nil, "%d snapshots and %d uploads are left, %v", staged(), n, err)
 }
 
 // If the container of a closing sandbox is removed while jobs run in it, they are cancelled, not lost.

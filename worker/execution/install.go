@@ -286,17 +286,10 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 // Outcome is that of a create which installed packages; nil: none.
 func (i *Installed) Outcome() Outcome {
 	v := Outcome{State: farm.JobCompleted, Result: i.Result()}
-	i.ended(&v)
-	return v
-}
-
-// ended adds to an outcome what the install leaves to do after its commit. It does nothing for nil.
-func (i *Installed) ended(v *Outcome) {
-	if i == nil {
-		return
+	if i != nil {
+		v.Forget, v.Cleanup = []string{i.from.id}, i.from.x.dropOf(i.from.e)
 	}
-	v.Forget = append(v.Forget, i.from.id)
-	v.then(i.from.x.dropOf(i.from.e))
+	return v
 }
 
 // lastLineBytes is how much of an output is searched for its last line.

@@ -72,12 +72,18 @@ import (
 
 // Run executes code or commands in a sandbox that is ready, and collects what they leave. requested is what InstallRequested gave;
 // nil: nothing.
-func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, requested *Installed) (Outcome, error) {
+func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, requested *Installed) (v Outcome, err error) {
 	e := &execution{job: t.Job, request: t.Request, claim: t.Claim, sandbox: sandbox, cancel: t.Cancel}
 	if background(t.Request) {
 		e.started = func(ctx context.Context) { x.leaveFIFO(ctx, t) }
 	}
 	defer func() { e.collect.close() }()
+	defer func() { // also if it fails: the job may have been ended meanwhile
+		v.then(x.dropOf(e))
+		for _, i := range e.installs {
+			v.then(x.dropOf(i.from.e))
+		}
+	}()
 	imports, err := x.installImports(ctx, t, sandbox)
 	if err != nil {
 		return Outcome{}, explain(ctx, err)
@@ -93,9 +99,9 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	if err := x.execute(ctx, e); err != nil {
 		err = explain(ctx, err)
 		x.halt(ctx, e, err)
-		return Outcome{Cleanup: x.dropOf(e)}, err
+		return Outcome{}, err
 	}
-	v := Outcome{State: e.collect.state(), Run: runTime(t.Job, e.collect.outcome.RunMS, began, time.Now()), LastEvent: e.collect.seq + 1}
+	v = Outcome{State: e.collect.state(), Run: runTime(t.Job, e.collect.outcome.RunMS, began, time.Now()), LastEvent: e.collect.seq + 1}
 	if v.State == farm.JobCanceled {
 		v.Err = x.Canceled(ctx, sandbox).Err
 		if v.Err == nil && e.collect.outcome.OutputGone && !t.Canceled() { // see halt
@@ -120,7 +126,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 			return Outcome{}, err
 		}
 		if errors.Is(err, ErrProtocol) {
-			return Outcome{Cleanup: x.dropOf(e)}, err
+			return Outcome{}, err
 		}
 		v.State, v.Err = farm.JobFailed, x.uploadError(ctx, t, sandbox, err)
 		x.log.ErrorContext(ctx, "artifacts were not stored", "job_id", t.Job.ID, "error", err)
@@ -151,7 +157,6 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	missing := hints(v.Result, e.request, sandbox, x.cfg.Allowlist, denied) // of packages it sees those of auto_install only
 	requested.addTo(v.Result)
 	v.Result.Notes = append(v.Result.Notes, missing...)
-	v.Cleanup = x.dropOf(e)
 	if t.Job.Attempt > 1 {
 		v.then(func(ctx context.Context) {
 			ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
@@ -163,7 +168,9 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	if !sandbox.OneShot { // a one-shot sandbox is removed as a whole
 		v.Forget = []string{e.job.ID}
-		imports.ended(&v)
+		if imports != nil {
+			v.Forget = append(v.Forget, imports.from.id)
+		}
 	}
 	return v, nil
 }

@@ -166,6 +166,7 @@ type Documents interface {
 	GetDocument(ctx context.Context, key string) ([]byte, error) // CodeNotFound if there is none
 	Delete(ctx context.Context, keys ...string) error
 	DeletePrefix(ctx context.Context, prefix string, but ...string) (deleted int, err error)
+	AbortUploads(ctx context.Context, prefix string, before time.Time) (aborted int, err error)
 }
 
 // DropTimeout bounds the removal of documents that are not needed: it continues after the caller has left.

@@ -112,6 +112,7 @@ func (d fakeDocuments) GetDocument(_ context.Context, key string) ([]byte, error
 }
 
 func (d fakeDocuments) Delete(context.Context, ...string) error                      { return nil }
+func (d fakeDocuments) AbortUploads(context.Context, string, time.Time) (int, error) { return 0, nil }
 func (d fakeDocuments) DeletePrefix(context.Context, string, ...string) (int, error) { return 0, nil }
 
 func TestSpillAtTheLimit(t *testing.T) {

@@ -84,8 +84,8 @@ func (s *Store) ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifa
 	return out, nil
 }
 
-// DropStrays removes the objects of a job that has ended which no record of an artifact names: its uploads that failed later, and those of earlier
-// attempts. Of a job whose list the object store has lost all stay, for the scheduler to remove after the retention.
+// DropStrays removes what a job that has ended left in the object store and no record of an artifact names: uploads of attempts that failed or were
+// broken off, and snapshots. Of a job whose list the object store has lost all stay, for the scheduler to remove after the retention.
 func (s *Store) DropStrays(ctx context.Context, sandbox string, job farm.Ref) error {
 	if s.Documents == nil {
 		return nil
@@ -101,7 +101,14 @@ func (s *Store) DropStrays(ctx context.Context, sandbox string, job farm.Ref) er
 	for i := range recorded {
 		keys[i] = recorded[i].Key
 	}
-	_, err = s.Documents.DeletePrefix(ctx, farm.ArtifactsOf(sandbox, job), keys...)
+	prefix := farm.ArtifactsOf(sandbox, job)
+	if _, err := s.Documents.AbortUploads(ctx, prefix, s.Now()); err != nil {
+		return err
+	}
+	if _, err := s.Documents.DeletePrefix(ctx, prefix, keys...); err != nil {
+		return err
+	}
+	_, err = s.Documents.DeletePrefix(ctx, farm.SnapshotsOf(job))
 	return err
 }
 

@@ -25,6 +25,7 @@ type oneDocument string
 func (oneDocument) PutDocument(context.Context, string, []byte) error            { return nil }
 func (d oneDocument) GetDocument(context.Context, string) ([]byte, error)        { return []byte(d), nil }
 func (oneDocument) Delete(context.Context, ...string) error                      { return nil }
+func (oneDocument) AbortUploads(context.Context, string, time.Time) (int, error) { return 0, nil }
 func (oneDocument) DeletePrefix(context.Context, string, ...string) (int, error) { return 0, nil }
 
 func TestRequestOfAClaimCanBeForgotten(t *testing.T) {

@@ -118,6 +118,7 @@ type Documents struct {
 	mu         sync.Mutex
 	objects    map[string][]byte
 	puts, gets int
+	aborted    []string // prefixes of the uploads that were aborted
 	err        error
 }
 
@@ -197,6 +198,21 @@ func (d *Documents) DeletePrefix(_ context.Context, prefix string, but ...string
 		return strings.HasPrefix(key, prefix) && !slices.Contains(but, key)
 	})
 	return before - len(d.objects), d.err
+}
+
+// Aborted reports whether the uploads under a prefix were aborted.
+func (d *Documents) Aborted(prefix string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.aborted, prefix)
+}
+
+// AbortUploads implements db.Documents.
+func (d *Documents) AbortUploads(_ context.Context, prefix string, _ time.Time) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.aborted = append(d.aborted, prefix)
+	return 0, d.err
 }
 
 // clock is a clock that the test sets.
