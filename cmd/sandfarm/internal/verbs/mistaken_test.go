@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -251,6 +252,22 @@ func TestNamesOfSandboxesNameTheID(t *testing.T) {
 				t.Errorf("%+v, want it to end with %q", got, test.want)
 			}
 		})
+	}
+}
+
+// Its listeners would take connections that can never be carried on.
+func TestPortForwardOfAnEndedSandbox(t *testing.T) {
+	t.Parallel()
+	for _, state := range farm.SandboxStates() {
+		if state.Accepts() {
+			continue
+		}
+		f := newFarm(t)
+		f.Routes["GET /v1/sandboxes/sbx_1"] = f.gives(http.StatusOK, wire.Sandbox{ID: "sbx_1", State: string(state), Reason: "It was idle."})
+		got := f.sandfarm(t.Context(), "", "port-forward", "sbx_1", "0:80")
+		if got.code != verbs.ExitError || !strings.HasPrefix(got.stderr, "sandfarm: Sandbox sbx_1 is "+string(state)+" and accepts no more work.") {
+			t.Errorf("%s: %+v", state, got)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // maxForwarded is how many connections port-forward carries at once; more wait.
@@ -27,8 +28,12 @@ connection that cannot be made is closed, and the reason is printed; the next on
   sandfarm port-forward sbx_… 8080:80 0:5432`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or a PORT"), func(ctx context.Context, c *client.Client, args []string) error {
-		if _, err := c.Sandbox(ctx, args[0]); err != nil { // rather now than at the first connection
+		box, err := c.Sandbox(ctx, args[0]) // rather now than at the first connection
+		if err != nil {
 			return err
+		}
+		if state := farm.SandboxState(box.State); !state.Accepts() {
+			return farm.NoMoreWork(box.ID, state, box.Reason)
 		}
 		ctx, done := context.WithCancel(ctx)
 		var all sync.WaitGroup
