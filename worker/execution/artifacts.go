@@ -176,9 +176,20 @@ func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 	return a, err
 }
 
-// copyFile uploads a file, for which as many bytes are reserved as it had when it was found.
+// openFiles is how many files a process uploads at once: each takes up to 1 MiB until it is stored, in the window of its stream and in buffers, also while
+// it waits for memory to be uploaded.
+const openFiles = 16
+
+// copyFile uploads a file, once its tenant has a place for it, for which as many bytes are reserved as it had when it was found.
 func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p string, reserved int64) (*farm.Artifact, error) {
-	r, entry, err := x.open(ctx, c, e.job.Tenant, p, 0, 0)
+	place := x.reading.Ask(e.job.Tenant)
+	defer place.Leave()
+	select {
+	case <-place.Granted():
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	r, entry, err := open(ctx, c, p, 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %q: %w", p, err)
 	}

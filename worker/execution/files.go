@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
-	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/worker/retry"
@@ -215,28 +213,16 @@ func (x *Runner) removeUploads(ctx context.Context, job *farm.Job, err error, ke
 	}
 }
 
-// openFiles is how many files of sandboxes a process reads at once: each takes up to 1 MiB until it is stored, in the window of its stream and in
-// buffers, also while it waits for memory to be uploaded.
-const openFiles = 16
-
-// fileGrace is by how much the bytes of a file may be late, which must come at httpserver.PaceBytes a second: they wait in buffers that others need, and
-// code may leave its agent as little of the sandbox's cores as it likes.
+// Bounds on files that come out of sandboxes: they take buffers that others need, and code may leave its agent as little of the sandbox's cores as it
+// likes. By fileGrace the bytes may be late that must come at httpserver.PaceBytes a second, and all of a file must come in its timeOf.
 const fileGrace = time.Minute
 
-// open opens a file of the workspace once the tenant has a place for it, which the reader keeps until it is closed. A file that comes too slowly
-// breaks off. ErrProtocol: the agent says of it what can be said of no file.
-func (x *Runner) open(ctx context.Context, c *client.Client, tenant, path string, offset, length int64) (_ io.ReadCloser, entry farm.FileEntry, err error) {
-	place := x.reading.Ask(tenant)
-	defer func() {
-		if err != nil {
-			place.Leave()
-		}
-	}()
-	select {
-	case <-place.Granted():
-	case <-ctx.Done():
-		return nil, entry, context.Cause(ctx)
-	}
+func timeOf(size int64) time.Duration {
+	return 5*time.Minute + time.Duration(min(size>>20, 1<<30))*time.Second
+}
+
+// open opens a file of the workspace. One that comes too slowly breaks off. ErrProtocol: the agent says of it what can be said of no file.
+func open(ctx context.Context, c *client.Client, path string, offset, length int64) (_ io.ReadCloser, entry farm.FileEntry, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -251,15 +237,14 @@ func (x *Runner) open(ctx context.Context, c *client.Client, tenant, path string
 		_ = body.Close()
 		return nil, entry, fmt.Errorf("%w: a file %q of %d bytes, mode %q and type %q", ErrProtocol, clip(entry.Path, 256), entry.Size, clip(entry.Mode, 16), clip(entry.Type, 16))
 	}
-	return &openFile{body, place, httpserver.NewPace(fileGrace, math.MaxInt64), stop}, entry, nil
+	return &openFile{body, httpserver.NewPace(fileGrace, timeOf(entry.Size)), stop}, entry, nil
 }
 
 // openFile is a file of a sandbox that is read.
 type openFile struct {
 	io.ReadCloser
-	place *budget.Place
-	pace  *httpserver.Pace
-	stop  context.CancelFunc // ends a read in progress
+	pace *httpserver.Pace
+	stop context.CancelFunc // ends a read in progress
 }
 
 func (f *openFile) Read(p []byte) (int, error) {
@@ -271,7 +256,6 @@ func (f *openFile) Read(p []byte) (int, error) {
 }
 
 func (f *openFile) Close() error {
-	defer f.place.Leave()
 	defer f.stop()
 	return f.ReadCloser.Close()
 }
@@ -279,7 +263,7 @@ func (f *openFile) Close() error {
 // readFile returns a file, or a part of it: inline when it is small, else through the object store.
 func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.FileResult, error) {
 	f := t.Request.File
-	body, entry, err := x.open(ctx, c, t.Job.Tenant, f.Path, f.Offset, f.Length)
+	body, entry, err := open(ctx, c, f.Path, f.Offset, f.Length)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -285,78 +284,79 @@ func TestAFileThatCannotBeBreaksTheProtocol(t *testing.T) {
 	}
 }
 
-// A file that is read takes memory that nobody is charged for, also while it waits for its upload, so a tenant has few of them open at once.
-func TestFilesOfATenantAreReadInTurns(t *testing.T) {
+// A file that is uploaded takes memory that nobody is charged for, also while it waits for its buffer, so a tenant has few of them open at once.
+func TestFilesOfATenantAreUploadedInTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	x, _ := b.runner()
+	opened := 0
 	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		opened++
 		w.Header().Set("X-Entry", `{"path":"a","size":`+r.URL.Query().Get("path")+`,"mode":"0644","type":"file"}`)
 	}))
-	free := func(tenant string) bool {
-		place := x.reading.Ask(tenant)
-		defer place.Leave()
-		select {
-		case <-place.Granted():
-			return true
-		default:
-			return false
-		}
-	}
-	var opened []io.Closer
-	for range openFiles / 2 {
-		testbed.Check(t, free(workertest.Tenant), "after %d files there is no place for another", len(opened))
-		_, _, err := x.open(t.Context(), c, workertest.Tenant, "-1", 0, 0)
-		testbed.Check(t, errors.Is(err, ErrProtocol), "a file that cannot be: %v", err)
-		r, _, err := x.open(t.Context(), c, workertest.Tenant, "0", 0, 0)
-		testbed.Must(t, err)
-		opened = append(opened, r)
-	}
-	testbed.Check(t, !free(workertest.Tenant) && free("rival"), "the tenant has its share: free for it %v, for others %v", free(workertest.Tenant), free("rival"))
-	ctx, cancel := context.WithCancel(t.Context())
+	box := b.Sandbox(b.Ready())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, err := x.open(ctx, c, workertest.Tenant, "0", 0, 0)
-	testbed.Check(t, errors.Is(err, context.Canceled), "a wait whose job ends: %v", err)
-	for _, r := range opened {
-		testbed.Must(t, r.Close())
+	copied := func(ctx context.Context, tenant, path string) error {
+		_, err := x.copyFile(ctx, c, &execution{job: &farm.Job{ID: "job_x", Tenant: tenant}, sandbox: box}, path, 0)
+		return err
 	}
-	testbed.Check(t, free(workertest.Tenant), "closed files keep their places")
+	var places []*budget.Place
+	for range openFiles/2 - 1 {
+		places = append(places, x.reading.Ask(workertest.Tenant))
+	}
+	for range 2 { // a file that is copied leaves its place, and so does one that cannot be
+		testbed.Must(t, copied(t.Context(), workertest.Tenant, "0"))
+		testbed.Check(t, errors.Is(copied(t.Context(), workertest.Tenant, "-1"), ErrProtocol), "a file that cannot be is copied")
+	}
+	places = append(places, x.reading.Ask(workertest.Tenant))
+	before := opened
+	testbed.Check(t, errors.Is(copied(ended, workertest.Tenant, "0"), context.Canceled) && opened == before, "without a place a file was opened")
+	testbed.Must(t, copied(t.Context(), "rival", "0"))
+	read := Task{Claim: &store.Claim{Job: &farm.Job{ID: "job_x", Tenant: workertest.Tenant}, Request: &farm.Request{File: &farm.FileRequest{Op: farm.FileRead, Path: "0"}}}}
+	_, err := x.readFile(t.Context(), c, read)
+	testbed.Check(t, err == nil, "a caller's read waits for uploads: %v", err)
+	for _, place := range places {
+		place.Leave()
+	}
 }
 
 // An agent that got almost none of its sandbox's cores delivered a file for hours, in buffers that others waited for.
 func TestAFileThatComesTooSlowlyBreaksOff(t *testing.T) {
 	t.Parallel()
+	const large = 32 << 20 // comes in time, in eighths
 	for name, c := range map[string]struct {
+		size  int
 		bytes int // that come at once
 		every time.Duration
 		ends  time.Duration // when it breaks off; 0: it does not
 	}{
-		"FastEnough": {httpserver.PaceBytes, time.Second, 0},
-		"TooSlow":    {httpserver.PaceBytes / 2, time.Second, 2*fileGrace - time.Second},
-		"ByteByByte": {1, 10 * time.Second, fileGrace},
-		"Late":       {1 << 20, fileGrace - 1, 0},
-		"TooLate":    {1 << 20, fileGrace + 1, fileGrace},
+		"FastEnough": {4 << 20, httpserver.PaceBytes, time.Second, 0},
+		"TooSlow":    {4 << 20, httpserver.PaceBytes / 2, time.Second, 2*fileGrace - time.Second},
+		"ByteByByte": {4 << 20, 1, 10 * time.Second, fileGrace},
+		"Late":       {4 << 20, 1 << 20, fileGrace - 1, 0},
+		"TooLate":    {4 << 20, 1 << 20, fileGrace + 1, fileGrace},
+		"InTime":     {large, large / 8, timeOf(large)/8 - 1, 0},
+		"TooLong":    {large, large / 8, timeOf(large)/8 + 1, timeOf(large)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				from, to := io.Pipe()
-				const size = 4 << 20
 				var sender sync.WaitGroup
 				defer sender.Wait()
 				sender.Go(func() {
-					for left := size; left > 0; left -= c.bytes {
+					for left := c.size; left > 0; left -= c.bytes {
 						time.Sleep(c.every)
 						if _, err := to.Write(make([]byte, min(left, c.bytes))); err != nil {
 							return
 						}
 					}
 				})
-				place := budget.NewPlaces(2).Ask("acme")
-				f := &openFile{from, place, httpserver.NewPace(fileGrace, math.MaxInt64), func() { _ = to.CloseWithError(context.Canceled) }}
+				f := &openFile{from, httpserver.NewPace(fileGrace, timeOf(int64(c.size))), func() { _ = to.CloseWithError(context.Canceled) }}
 				defer func() { _ = f.Close() }()
 				began := time.Now()
-				_, err := io.ReadFull(&exactReader{r: f, left: size}, make([]byte, size))
+				_, err := io.ReadFull(&exactReader{r: f, left: int64(c.size)}, make([]byte, c.size))
 				if c.ends == 0 {
 					testbed.Must(t, err)
 					return
@@ -371,15 +371,13 @@ func TestAFileThatComesTooSlowlyBreaksOff(t *testing.T) {
 // The end of a read that takes too long ends the request to the agent.
 func TestOpenFilesCanBeEnded(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	x, _ := b.runner()
 	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Entry", `{"path":"a","size":10,"mode":"0644","type":"file"}`)
 		_, _ = w.Write([]byte("x"))
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}))
-	r, _, err := x.open(t.Context(), c, workertest.Tenant, "a", 0, 0)
+	r, _, err := open(t.Context(), c, "a", 0, 0)
 	testbed.Must(t, err)
 	f := r.(*openFile) //nolint:errcheck // open returns no other
 	_, err = f.Read(make([]byte, 1))
