@@ -181,10 +181,9 @@ func (f ArtifactFilter) picks(a *farm.Artifact) bool {
 const (
 	// manifestStretch is how many manifests one batch reads: those in Redis have up to 32 KiB each.
 	manifestStretch = 20
-	// maxManifests is how many manifests one page looks at, maxEntries how many artifacts, and manifestBytes how many bytes of manifests in Redis: the
-	// last manifest may exceed these two.
+	// maxManifests is how many manifests one page looks at, and manifestBytes how many bytes of manifests in Redis, which the last one may exceed. One
+	// that is a document ends the page: its place and its memory are waited for, for which nothing of another one may be held.
 	maxManifests  = 500
-	maxEntries    = 20_000
 	manifestBytes = 2 << 20
 )
 
@@ -247,7 +246,10 @@ func (s *Store) scanManifests(ctx context.Context, tenant string, l *artifactPag
 	if l.filter.SandboxID != "" {
 		index = s.Key(tenant, db.KeyManifestsOf, l.filter.SandboxID)
 	}
-	highest := strconv.FormatInt(l.at.place, 10) // the first batch has the job of the cursor once more
+	highest := strconv.FormatInt(l.at.place, 10) // the first batch has the job of the cursor once more,
+	if l.at.number == 0 {                        // unless all of it was looked at
+		highest = "(" + highest
+	}
 	for seen := 0; !l.done; seen += manifestStretch {
 		if seen >= maxManifests {
 			l.more = true
@@ -261,7 +263,7 @@ func (s *Store) scanManifests(ctx context.Context, tenant string, l *artifactPag
 		for i, entry := range entries {
 			jobs[i], _ = entry.Member.(string)
 		}
-		if err := s.readManifests(ctx, tenant, jobs, l.look); err != nil || len(entries) < manifestStretch || l.done {
+		if err := s.readManifests(ctx, tenant, jobs, l.lookAmong); err != nil || len(entries) < manifestStretch || l.done {
 			return err
 		}
 		last := int64(entries[len(entries)-1].Score)
@@ -279,7 +281,6 @@ type artifactPage struct {
 	passed time.Duration // see artifactSlack
 
 	found []*farm.Artifact
-	seen  int      // entries that were looked at
 	bytes int      // of the manifests in Redis that were looked at
 	at    position // the last one that was looked at
 	more  bool     // there is more behind it
@@ -312,11 +313,16 @@ func (l *artifactPage) look(m *manifest) (more bool, err error) {
 		l.done = true
 		return false, nil
 	}
-	l.seen, l.bytes = l.seen+len(m.Entries), l.bytes+len(m.value)
-	if l.seen >= maxEntries || l.bytes >= manifestBytes {
+	return true, nil
+}
+
+// lookAmong is look for one of several manifests: the page ends with it if it has looked at enough.
+func (l *artifactPage) lookAmong(m *manifest) (more bool, err error) {
+	more, err = l.look(m)
+	if l.bytes += len(m.value); more && (l.bytes >= manifestBytes || strings.HasPrefix(m.value, db.Reference)) {
 		l.at, l.more, l.done = position{place: m.place}, true, true
 	}
-	return !l.done, nil
+	return more && !l.done, err
 }
 
 // storedReserveArgs are the arguments of stored_reserve.lua.

@@ -222,6 +222,22 @@ func artifactPagesAreBoundedInBytes(t *testing.T, factory Factory) {
 	}
 }
 
+// aLongManifestEndsAPage: a list that held one while it waited for the next made others of the tenant, which had the places, wait for its memory.
+func aLongManifestEndsAPage(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	const jobs = 3
+	for range jobs {
+		job := farm.Ref{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}
+		long := b.file(job, "dir/"+strings.Repeat("x", store.InlineBytes), 1)
+		long.Name, long.Key = "long", "k"
+		b.add(t, long, b.file(job, "a", 1))
+	}
+	f := store.ArtifactFilter{Name: "a"}
+	found, next, err := b.Artifacts(t.Context(), Tenant, f, store.Page{Limit: 200})
+	testbed.Check(t, err == nil && len(found) == 1 && next != "", "a page has the artifacts of %d long manifests, next %q, %v", len(found), next, err)
+	testbed.Diff(t, "artifacts of all pages", jobs, len(b.pages(t, f, 200, func() {})))
+}
+
 func pointers[T any](list []T) []*T {
 	out := make([]*T, len(list))
 	for i := range list {

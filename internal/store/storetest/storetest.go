@@ -90,6 +90,7 @@ func Run(t *testing.T, factory Factory) {
 		"Artifacts":                       artifacts,
 		"ArtifactsOfAJobAreOneManifest":   artifactsOfAJobAreOneManifest,
 		"ArtifactPagesAreBoundedInBytes":  artifactPagesAreBoundedInBytes,
+		"ALongManifestEndsAPage":          aLongManifestEndsAPage,
 		"ArtifactPagesAreStable":          artifactPagesAreStable,
 		"StoredIsExact":                   storedIsExact,
 		"StorageIsReserved":               storageIsReserved,
