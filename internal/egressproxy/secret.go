@@ -2,6 +2,7 @@ package egressproxy
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -99,10 +101,22 @@ func guardAnswer(res *http.Response) error {
 		return nil
 	}
 	sought := newSearch(l.secrets)
+	// It is the tenant's work: a process has few cores, and secrets may be many.
+	ctx, _ := l.proxy.budget.With(res.Request.Context(), l.proxy.tenant, 0)
+	size, echoed := 0, false
 	for name, values := range res.Header {
-		if sought.foundInName([]byte(name)) || slices.ContainsFunc(values, func(text string) bool { return sought.found([]byte(text)) }) {
-			return errEcho
+		size += len(name) + len(strings.Join(values, ""))
+	}
+	err := sought.onCore(ctx, size, func() {
+		for name, values := range res.Header {
+			echoed = echoed || sought.foundInName([]byte(name)) || slices.ContainsFunc(values, func(text string) bool { return sought.found([]byte(text)) })
 		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case echoed:
+		return errEcho
 	}
 	for _, coding := range res.Header.Values("Content-Encoding") {
 		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
@@ -111,7 +125,7 @@ func guardAnswer(res *http.Response) error {
 	}
 	res.Trailer = nil
 	res.Body = &guardedBody{
-		Closer: res.Body, from: res.Body, sought: sought,
+		Closer: res.Body, from: res.Body, ctx: ctx, sought: sought,
 		found: func() { l.end(Denied, ReasonEcho) }, dropTrailer: func() { res.Trailer = nil },
 	}
 	return nil
@@ -141,6 +155,17 @@ func (s *search) found(text []byte) bool {
 	return slices.ContainsFunc(s.forms, func(form []byte) bool { return bytes.Contains(text, form) }) || s.memory.Finds(text, s.escaped)
 }
 
+// onCore searches size bytes on one of the cores of a tenant (budget.Core). The error is that of ctx.
+func (s *search) onCore(ctx context.Context, size int, search func()) error {
+	leave, err := budget.Core(ctx, size*len(s.forms))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	search()
+	return nil
+}
+
 // foundInName searches the name of a header, which has lost the case of its letters.
 func (s *search) foundInName(name []byte) bool {
 	return slices.ContainsFunc(s.forms, func(form []byte) bool { return bytes.Contains(bytes.ToLower(name), bytes.ToLower(form)) }) || s.memory.Finds(name, s.fold)
@@ -156,6 +181,7 @@ func (s *search) foundInName(name []byte) bool {
 type guardedBody struct {
 	io.Closer
 	from        io.Reader
+	ctx         context.Context //nolint:containedctx // it has the Hold of its tenant
 	sought      *search
 	found       func()
 	dropTrailer func() // trailers are known, and not searched, at the end
@@ -193,8 +219,13 @@ func (g *guardedBody) fill(size int) {
 		return
 	}
 	g.more = 0
+	echoed := false
+	if failed := g.sought.onCore(g.ctx, len(g.buf), func() { echoed = g.sought.found(g.buf) }); failed != nil {
+		g.buf, g.err = nil, failed
+		return
+	}
 	switch {
-	case g.sought.found(g.buf):
+	case echoed:
 		g.found()
 		g.buf, g.err = nil, errEcho
 	case errors.Is(err, io.EOF):

@@ -5,13 +5,19 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // parts is a body that arrives in parts, and ends with an error.
@@ -36,7 +42,7 @@ func (*parts) Close() error { return nil }
 // pieces are what a client gets of an answer to a request with a secret, and the error at its end.
 func pieces(t *testing.T, value string, body *parts) (got []string, err error) {
 	t.Helper()
-	l := &link{secrets: []Secret{{Secret: farm.Secret{Name: "KEY"}, Value: value}}}
+	l := &link{proxy: &Proxy{}, secrets: []Secret{{Secret: farm.Secret{Name: "KEY"}, Value: value}}}
 	res := &http.Response{Header: http.Header{}, Body: body, Request: (&http.Request{}).WithContext(context.WithValue(t.Context(), linkKey{}, l))}
 	if err := guardAnswer(res); err != nil {
 		t.Fatal(err)
@@ -121,7 +127,7 @@ func TestSingleBytesOfAnAnswerShareABuffer(t *testing.T) {
 	t.Parallel()
 	const size = 20_000
 	from := &rooms{parts: parts{left: strings.Split(strings.Repeat("a", size), ""), end: io.EOF}}
-	body := &guardedBody{Closer: from, from: from, sought: newSearch([]Secret{{Value: strings.Repeat("secret", 100)}}), dropTrailer: func() {}}
+	body := &guardedBody{Closer: from, from: from, ctx: t.Context(), sought: newSearch([]Secret{{Value: strings.Repeat("secret", 100)}}), dropTrailer: func() {}}
 	got, err := io.ReadAll(body)
 	if string(got) != strings.Repeat("a", size) || err != nil {
 		t.Fatalf("%d bytes, %v", len(got), err)
@@ -129,6 +135,50 @@ func TestSingleBytesOfAnAnswerShareABuffer(t *testing.T) {
 	if most := 1 + size/(restBytes/2); from.buffers > most {
 		t.Errorf("%d buffers for %d bytes, at most %d are expected", from.buffers, size, most)
 	}
+}
+
+// A host that answered with many percent signs, and a sandbox with many secrets for it, took all cores of a worker: 0.3 s for each MiB.
+func TestAnswersAreSearchedOnACoreOfTheTenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := budget.New(16 << 20)
+		over, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range max(runtime.GOMAXPROCS(0), 2) { // more than the tenant has
+			all.Go(func() {
+				ctx, hold := memory.With(over, "loud", 0)
+				defer hold.Release()
+				_ = budget.TakeCore(ctx, budget.SmallBytes+1)
+				<-over.Done()
+			})
+		}
+		synctest.Wait()
+		const secrets = 16
+		passed := func(tenant string, size int) *atomic.Int64 {
+			var n atomic.Int64
+			l := &link{proxy: &Proxy{budget: memory, tenant: tenant}}
+			for range secrets {
+				l.secrets = append(l.secrets, Secret{Secret: farm.Secret{Name: "KEY"}, Value: "sk-0123456789abcdef"})
+			}
+			body := &parts{left: []string{strings.Repeat("%", size)}, end: io.EOF}
+			res := &http.Response{Header: http.Header{}, Body: body, Request: (&http.Request{}).WithContext(context.WithValue(t.Context(), linkKey{}, l))}
+			testbed.Must(t, guardAnswer(res))
+			all.Go(func() {
+				got, err := io.ReadAll(res.Body)
+				n.Store(int64(len(got)))
+				testbed.Check(t, err == nil, "an answer ends with %v", err)
+			})
+			synctest.Wait()
+			return &n
+		}
+		const free = budget.SmallBytes / secrets // of the first answer, for all its secrets
+		small, large, other := passed("loud", free/2), passed("loud", 2*free), passed("quiet", 2*free)
+		testbed.Check(t, small.Load() == free/2 && large.Load() == 0 && other.Load() == 2*free, "without a core %d bytes of a small answer, %d of a large one, %d for another tenant",
+			small.Load(), large.Load(), other.Load())
+		end()
+		all.Wait()
+		testbed.Check(t, large.Load() == 2*free, "%d bytes with a core", large.Load())
+	})
 }
 
 // An answer that breaks off ends without what is withheld: code can have it broken off within a secret, at the limit of its bytes.
@@ -176,7 +226,7 @@ func TestEscapedSecretIsFound(t *testing.T) {
 			}
 		}
 		for what, header := range map[string]http.Header{"a header": {"Location": {c.text}}, "a name": {http.CanonicalHeaderKey(c.text): {"x"}}} {
-			l := &link{secrets: []Secret{{Secret: farm.Secret{Name: "KEY"}, Value: c.value}}}
+			l := &link{proxy: &Proxy{}, secrets: []Secret{{Secret: farm.Secret{Name: "KEY"}, Value: c.value}}}
 			res := &http.Response{Header: header, Body: &parts{}, Request: (&http.Request{}).WithContext(context.WithValue(t.Context(), linkKey{}, l))}
 			if err := guardAnswer(res); !errors.Is(err, errEcho) {
 				t.Errorf("%s: in %s: %v", name, what, err)
