@@ -39,6 +39,7 @@ type Dispatcher struct {
 
 	mu       sync.Mutex
 	unlisted map[string]*unlisted // by the id of the job
+	rests    map[string]time.Time // by tenant: when the sweep looks at its jobs again, see looked
 }
 
 // New makes a Dispatcher. A nil logger means slog.Default.
@@ -46,7 +47,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, backlog: newBacklogCache(), unlisted: map[string]*unlisted{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, backlog: newBacklogCache(), unlisted: map[string]*unlisted{}, rests: map[string]time.Time{}}
 }
 
 // Submit accepts a job, see store.Accept, with the trace of its call.

@@ -133,6 +133,33 @@ func TestAcceptedWithoutTaskIsSwept(t *testing.T) {
 	b.sweep(t, 0)
 }
 
+// A tenant may have 100,000 jobs that wait; to look at all of them every two seconds took more than half of Redis.
+func TestSweepOfManyJobsRests(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	at := time.Now()
+	b.SetNow(func() time.Time { return at })
+	for _, c := range []struct {
+		jobs  int
+		rests bool
+	}{{dispatch.SweepBatch - 1, false}, {dispatch.SweepBatch, false}, {dispatch.SweepBatch + 1, true}} {
+		without := store.New(b.rdb, storetest.NoTasks, store.Options{})
+		t.Cleanup(func() { _ = without.Close() })
+		_, err := without.Accept(t.Context(), storetest.Create()) // as if its task was lost
+		testbed.Must(t, err)
+		at = at.Add(time.Hour)
+		b.Looked(storetest.Tenant, c.jobs)
+		b.Looked("other", c.jobs)
+		if c.rests {
+			b.sweep(t, 0)
+			at = at.Add(time.Duration(c.jobs)*dispatch.SweepPace - 1)
+			b.sweep(t, 0)
+			at = at.Add(1)
+		}
+		b.sweep(t, 1)
+	}
+}
+
 func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -17,6 +17,8 @@ const (
 	maxPutBack    = 32              // tasks of a job that are put back while those before them end; at each worker there is one
 	maxMoreTasks  = 5               // of a job whose tasks were lost on their way, beside the first one
 	callbackBatch = 200
+	sweepBatch    = 5000                   // unfinished jobs that a tenant may have to be looked at in each sweep; Redis takes 12 microseconds for each
+	sweepPace     = 400 * time.Microsecond // for each job of one that has more: its next sweep is later
 )
 
 // Sweep repairs a tenant's unfinished jobs and counts the tasks that it enqueued and the jobs that it ended. It enqueues runnable jobs that are
@@ -28,6 +30,18 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 		return 0, err
 	}
 	var problems []error
+	if !d.resting(tenant) {
+		if n, err = d.sweepJobs(ctx, tenant, f); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	called, err := d.sweepCallbacks(ctx, tenant)
+	return n + called, errors.Join(append(problems, err)...)
+}
+
+func (d *Dispatcher) sweepJobs(ctx context.Context, tenant string, f *fleet) (n int, err error) {
+	var problems []error
+	seen := 0
 	for after := ""; ; {
 		routes, next, err := d.store.OpenRoutes(ctx, tenant, after)
 		if err != nil {
@@ -45,10 +59,26 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 		if next == "" {
 			break
 		}
-		after = next
+		after, seen = next, seen+store.ScanStretch
 	}
-	called, err := d.sweepCallbacks(ctx, tenant)
-	return n + called, errors.Join(append(problems, err)...)
+	d.looked(tenant, seen)
+	return n, errors.Join(problems...)
+}
+
+// resting reports whether a tenant's jobs were looked at too lately for their number.
+func (d *Dispatcher) resting(tenant string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now().Before(d.rests[tenant])
+}
+
+// looked notes how many jobs a sweep has looked at.
+func (d *Dispatcher) looked(tenant string, jobs int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if delete(d.rests, tenant); jobs > sweepBatch {
+		d.rests[tenant] = d.now().Add(time.Duration(jobs) * sweepPace)
+	}
 }
 
 func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
