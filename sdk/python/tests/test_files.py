@@ -25,6 +25,14 @@ def test_what_cannot_be_written(wrong: Any) -> None:
             write("wrong", wrong)
 
 
+@pytest.mark.parametrize("wrong", [[{"path": "a", "content": "1"}], {"a": {"b": 1}}, {"a": 5}])
+def test_what_cannot_be_sent_with_a_run(wrong: Any) -> None:
+    client = Client("http://127.0.0.1:1")  # no request is sent
+    said = r"^files has the content of each path|^files: the content of a is str or bytes, not (dict|int): json"
+    with pytest.raises(TypeError, match=said):
+        client.run("1", files=wrong)
+
+
 def test_write_and_read(shared: Sandbox) -> None:
     every = bytes(range(256))
     entry = shared.files.write(ODD, every)

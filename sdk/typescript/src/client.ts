@@ -6,7 +6,7 @@ import type { CallOptions, Job, SandboxInfo, StartOptions, WaitOptions } from ".
 import { installed, ranCode, type RunResult } from "./results.js";
 import { Sandbox, split } from "./sandbox.js";
 import type { CreateRequest, ExecuteResult, GetSandboxesQuery, Health, Image, ImageItems, InstallResult, Limits, Queue, QueueItems, Ready, RunRequest, SandboxList, Usage, Worker, WorkerItems } from "./schema.js";
-import { Transport, type ClientOptions } from "./transport.js";
+import { invalid, kindOf, Transport, type ClientOptions } from "./transport.js";
 
 /** Files of a run, by path: text or bytes. */
 export type InputFiles = Record<string, string | Uint8Array>;
@@ -87,7 +87,7 @@ export class Client {
   }
 
   /** Starts such a run and returns its job. */
-  submit(code: string, options: Omit<RunRequest, "code" | "files"> & StartOptions & { files?: InputFiles } = {}): Promise<Job<ExecuteResult>> {
+  async submit(code: string, options: Omit<RunRequest, "code" | "files"> & StartOptions & { files?: InputFiles } = {}): Promise<Job<ExecuteResult>> {
     const { signal, idempotencyKey, files, ...request } = options;
     return this.jobs.start({ route: "POST /v1/run", body: { ...request, ...inputs(files), code } }, { signal, idempotencyKey });
   }
@@ -130,7 +130,13 @@ export class Client {
 
 function inputs(files: InputFiles | undefined): Pick<RunRequest, "files"> {
   if (!files) return {};
-  return { files: Object.entries(files).map(([path, content]) => (typeof content === "string" ? { path, content } : { path, content_base64: toBase64(content) })) };
+  if (typeof files !== "object" || Array.isArray(files)) throw invalid(`files has the content of each path, such as { "in.txt": "text" }; it is ${Array.isArray(files) ? "an array" : String(files)}`);
+  const all = Object.entries(files).map(([path, content]) => {
+    if (typeof content === "string") return { path, content };
+    if (!(content instanceof Uint8Array)) throw invalid(`files: the content of ${path} is a string or a Uint8Array, not ${kindOf(content)}`);
+    return { path, content_base64: toBase64(content) };
+  });
+  return { files: all };
 }
 
 function toBase64(bytes: Uint8Array): string {

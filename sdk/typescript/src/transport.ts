@@ -176,6 +176,7 @@ export class Transport {
   async #repeat<T>(call: Call, send: () => Promise<T>): Promise<T> {
     const method = call.route.split(" ")[0];
     if (method === "POST" && !call.key && !call.once) call.key = newKey();
+    if ("content" in call && !isContent(call.content)) throw invalid(`content is a string, bytes, a Blob or a stream, not ${kindOf(call.content)}`);
     const repeatable = !isStream(call.content);
     const idempotent = (["GET", "HEAD", "PUT"].includes(method ?? "") && !call.once) || Boolean(call.key);
     let until = 0;
@@ -296,6 +297,17 @@ function tlsError(error: unknown): string {
   const { code, cause } = (error ?? {}) as { code?: string; cause?: { code?: string } };
   const found = code ?? cause?.code ?? "";
   return /^ERR_(SSL|TLS)_|CERT|UNABLE_TO_VERIFY/.test(found) ? found : "";
+}
+
+function isContent(content: unknown): boolean {
+  if (typeof content !== "object" || content === null) return typeof content === "string";
+  return content instanceof Uint8Array || content instanceof ArrayBuffer || content instanceof Blob || content instanceof ReadableStream || Symbol.asyncIterator in content;
+}
+
+/** What a value is that is no content, and what makes some of it. */
+export function kindOf(value: unknown): string {
+  if (typeof value !== "object" || value === null) return String(value);
+  return `${Array.isArray(value) ? "an array" : "an object"}: JSON.stringify(…) makes text of data`;
 }
 
 function isStream(content: Content | undefined): content is ReadableStream<Uint8Array> | AsyncIterable<Uint8Array> {

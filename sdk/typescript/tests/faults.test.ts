@@ -30,6 +30,21 @@ const refuse = (status: number, code: string, headers = {}): Answer => json(stat
 const drop: Answer = (request) => request.socket.destroy();
 const done = { id: "job_1", sandbox_id: "sbx_1", kind: "execute", state: "completed", result: { stdout: "1\n", exit_code: 0, results: [] } };
 
+test("what is no content is refused before a request", async () => {
+  const farm = new Client({ url: "http://127.0.0.1:1", apiKey: "" });
+  const box = farm.sandbox("sbx_1");
+  const wrong = (value: unknown) => value as string;
+  for (const [value, text] of [[{ a: 1 }, "an object: JSON.stringify(…) makes text of data"], [[1, 2], "an array: JSON.stringify(…) makes text of data"], [undefined, "undefined"], [5, "5"]] as const) {
+    for (const write of [() => box.files.write("a", wrong(value)), () => box.fs.write("a", wrong(value)), () => farm.run("1", { files: { a: wrong(value) } })]) {
+      await assert.rejects(write, (error: SandfarmError) => error.code === "invalid" && error.message.endsWith(`not ${text}`));
+    }
+  }
+  for (const submit of [farm.run.bind(farm), farm.submit.bind(farm)]) {
+    const files = [{ path: "a", content: "1" }] as unknown as Record<string, string>;
+    await assert.rejects(submit("1", { files }), (error: SandfarmError) => error.code === "invalid" && error.message.endsWith("it is an array"));
+  }
+});
+
 test("a request that starts a job is repeated with its key", async (t) => {
   const { farm, seen } = await serve(t, drop, refuse(503, "unavailable", { "Retry-After": "1" }), refuse(429, "exhausted", { "Retry-After": new Date().toUTCString() }), json(200, done));
   assert.equal((await farm.sandbox("sbx_1").run("1")).stdout, "1\n");

@@ -41,6 +41,12 @@ def input_files(files: Files | None) -> list[dict[str, str]] | None:
     """Files to put into the workspace before a run, from content by path."""
     if files is None:
         return None
+    if not isinstance(files, Mapping):
+        raise TypeError(f'files has the content of each path, such as {{"in.txt": "text"}}; it is a {type(files).__name__}')
+    for path, content in files.items():
+        if not isinstance(content, str | bytes | bytearray | memoryview):
+            kind = type(content).__name__
+            raise TypeError(f"files: the content of {path} is str or bytes, not {kind}: json.dumps(...) makes text of data")
     return [
         {"path": path, "content": content}
         if isinstance(content, str)
