@@ -45,15 +45,17 @@ func outcomeOf(j *wire.Job) *runOutcome {
 		for i, note := range out.notes { // execute_terminal_command has no auto_install
 			out.notes[i] = strings.Replace(note, farm.OrAutoInstall, "", 1)
 		}
+		var stdout, stderr strings.Builder
 		for _, c := range r.Command.Results { // the tool sends one command; jobs of other clients may have several
-			out.stdout += c.Stdout
-			out.stderr += c.Stderr
+			stdout.WriteString(c.Stdout)
+			stderr.WriteString(c.Stderr)
 			out.exitCode = c.ExitCode
 			out.truncated.Stdout = out.truncated.Stdout || c.Truncated.Stdout
 			out.truncated.Stderr = out.truncated.Stderr || c.Truncated.Stderr
 			out.dropped.Stdout += c.DroppedBytes.Stdout
 			out.dropped.Stderr += c.DroppedBytes.Stderr
 		}
+		out.stdout, out.stderr = stdout.String(), stderr.String()
 		return out
 	default:
 		return nil

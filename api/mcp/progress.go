@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -226,23 +227,23 @@ type soFar struct {
 
 // printed is one stream, without its middle once it is several times as long as an answer takes.
 type printed struct {
-	text  string
+	text  []byte
 	whole int64 // bytes
 }
 
 func (p *printed) add(s string, limit int) {
 	p.whole += int64(len(s))
-	if p.text += s; len(p.text) > 4*limit {
-		p.text = p.text[:limit/2] + p.text[len(p.text)-limit:]
+	if p.text = append(p.text, s...); len(p.text) > 4*limit {
+		p.text = append(p.text[:limit/2], p.text[len(p.text)-limit:]...)
 	}
 }
 
 // cut is the stream as an answer shows it, and whether something is left out.
 func (p *printed) cut(limit int) (string, bool) {
 	if len(p.text) <= limit {
-		return p.text, false
+		return string(p.text), false
 	}
-	return headAndTail(p.text, limit, p.whole, "the result has more"), true
+	return headAndTail(string(p.text), limit, p.whole, "the result has more"), true
 }
 
 // readSoFar reads the events of a running job until no more come for a moment. What cannot be read is left out: the job's state is the
@@ -254,7 +255,15 @@ func (c *call) readSoFar(jobID string) *soFar {
 	defer timer.Stop()
 	begun, got := time.Now(), &soFar{}
 	for event, err := range c.farm.Events(ctx, jobID) {
-		if err != nil || got.take(event, c.Limits.TextBytes) {
+		leave := func() {}
+		if err == nil { // they may be many thousands
+			leave, err = budget.Core(ctx, len(event.Data))
+		}
+		if err != nil {
+			return got
+		}
+		ended := got.take(event, c.Limits.TextBytes)
+		if leave(); ended {
 			return got
 		}
 		if left := readWait - time.Since(begun); left > 0 {

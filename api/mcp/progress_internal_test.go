@@ -13,6 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // quietFarm runs for a while without output.
@@ -175,4 +176,26 @@ func TestProgressHasTheLastState(t *testing.T) {
 	if got := l.pending.String(); got != "done" {
 		t.Errorf("pending %q", got)
 	}
+}
+
+// A running job may have printed in 100,000 pieces, and the commands of one may be 256: to copy what came before for each took seconds.
+func TestOutputIsNotCopiedForEachPiece(t *testing.T) { // not parallel: it counts what the process allocates
+	const pieces, limit = 10_000, 32 << 10
+	var p printed
+	allocated := testing.AllocsPerRun(1, func() {
+		for range pieces {
+			p.add("0123456789012345678901234567890123456789012345678\n", limit)
+		}
+	})
+	shown, cut := p.cut(limit)
+	testbed.Check(t, allocated < 100 && cut && strings.HasPrefix(shown, "0123") && strings.HasSuffix(shown, "678\n"), "%.0f allocations for %d pieces, %q … %q",
+		allocated, pieces, shown[:10], shown[len(shown)-10:])
+
+	job := &wire.Job{Result: &wire.Result{Command: &wire.CommandResult{}}}
+	for range 256 {
+		job.Result.Command.Results = append(job.Result.Command.Results, wire.CommandOutcome{Stdout: "out\n", Stderr: "err\n"})
+	}
+	var out *runOutcome
+	allocated = testing.AllocsPerRun(1, func() { out = outcomeOf(job) })
+	testbed.Check(t, allocated < 100 && out.stdout == strings.Repeat("out\n", 256) && out.stderr == strings.Repeat("err\n", 256), "%.0f allocations for 256 commands, %q, %q", allocated, out.stdout, out.stderr)
 }
