@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/strict"
@@ -19,13 +18,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/scale"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
-
-// nodes caches what is known of the nodes with a live worker.
-type nodes struct {
-	mu    sync.Mutex
-	last  nodeFacts
-	asked int64 // in nanoseconds
-}
 
 // nodeFacts are what the live workers say of their nodes. They do not change once read.
 type nodeFacts struct {
@@ -50,13 +42,10 @@ func (n nodeFacts) offers(node, runtime string) bool {
 
 // readNodes returns what is known of the nodes. It is cached as long as the list of images.
 func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) {
-	s.nodes.mu.Lock()
-	defer s.nodes.mu.Unlock()
-	now := s.Now().UnixNano()
-	if !fresh && now-s.nodes.asked < int64(offeredFor) {
-		return s.nodes.last, nil
-	}
-	budget.LeaveCore(ctx)
+	return s.nodes.get(ctx, s.Now(), fresh, s.nodeFacts)
+}
+
+func (s *Service) nodeFacts(ctx context.Context) (nodeFacts, error) {
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
 		return nodeFacts{}, err
@@ -83,7 +72,6 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 			facts.pooled[at] = facts.pooled[at] || p.Target > 0 || p.Ready > 0
 		}
 	}
-	s.nodes.last, s.nodes.asked = facts, now
 	return facts, nil
 }
 

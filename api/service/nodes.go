@@ -217,26 +217,80 @@ func (s *Service) scaleSnapshot(ctx context.Context, now time.Time) (scale.Snaps
 // offeredFor is how long the list of images is cached. A lookup of an image that is not in it reads the list again at once.
 const offeredFor = 2 * time.Second
 
-// offered caches the images that live workers offer.
-type offered struct {
-	mu     sync.Mutex
-	images []farm.Image
-	asked  time.Time
+// offered are the images that live workers offer.
+func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error) {
+	return s.images.get(ctx, s.Now(), fresh, s.Store.OfferedImages)
 }
 
-func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error) {
-	s.images.mu.Lock()
-	defer s.images.mu.Unlock()
-	if !fresh && s.Now().Sub(s.images.asked) < offeredFor {
-		return s.images.images, nil
+const (
+	// readPause is the time between two reads of what is shared: anyone may ask for what is not known.
+	readPause = 50 * time.Millisecond
+	// readTimeout bounds a read, for which others wait, too.
+	readTimeout = 5 * time.Second
+)
+
+// shared caches for offeredFor what all requests ask for, such as what the workers say. The zero value knows nothing.
+type shared[T any] struct {
+	mu      sync.Mutex
+	last    T
+	err     error         // of the newest read
+	began   time.Time     // when it began
+	at      time.Time     // the same, by the clock of the service
+	reading chan struct{} // closed when the read in progress ends; nil: there is none
+}
+
+// get returns what is known or, if that is too old, failed or is to be fresh, what a read gives that began after the call. All who ask share it: no flood
+// of requests delays another one by more than readPause and two reads, and one that takes what is known waits for nothing.
+func (s *shared[T]) get(ctx context.Context, now time.Time, fresh bool, read func(context.Context) (T, error)) (T, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := time.Now()
+	if !fresh && s.err == nil && now.Sub(s.at) < offeredFor {
+		return s.last, nil
 	}
 	budget.LeaveCore(ctx)
-	images, err := s.Store.OfferedImages(ctx)
-	if err != nil {
-		return nil, err
+	for s.began.Before(asked) {
+		rest := readPause - time.Since(s.began)
+		if s.reading == nil && rest <= 0 {
+			s.read(ctx, now, read)
+		} else if err := s.wait(ctx, rest); err != nil {
+			var none T
+			return none, err
+		}
 	}
-	s.images.images, s.images.asked = images, s.Now()
-	return images, nil
+	return s.last, s.err
+}
+
+// read reads. mu is held, but not meanwhile; as in wait.
+func (s *shared[T]) read(ctx context.Context, now time.Time, read func(context.Context) (T, error)) {
+	began, over := time.Now(), make(chan struct{})
+	s.reading = over
+	s.mu.Unlock()
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer done()
+	got, err := read(ctx)
+	s.mu.Lock()
+	s.last, s.err, s.began, s.at, s.reading = got, err, began, now, nil
+	close(over)
+}
+
+// wait waits for the read in progress; for a time if there is none.
+func (s *shared[T]) wait(ctx context.Context, rest time.Duration) error {
+	over := s.reading
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	if over != nil {
+		rest = readTimeout
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // image finds an offered image. Without a live worker nothing is known about images: then it returns false and no error,

@@ -2,10 +2,12 @@ package service
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -15,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A list of a million bad rules once made a million problems, of which twenty were reported.
@@ -163,5 +166,60 @@ func TestInputThatIsNotReadIsSentOncePerPause(t *testing.T) {
 		if at, err := a.Write(t.Context(), 7, []byte("x"), false); farm.CodeOf(err) != farm.CodeInternal {
 			t.Errorf("an answer behind the beginning: %d, %v", at, err)
 		}
+	})
+}
+
+// Creates that no node can serve read the workers again, each for itself and one after the other, under a lock that every create of everybody waited for.
+func TestReadsAreShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 10 * time.Millisecond
+		var (
+			s      shared[int]
+			reads  int
+			broken error
+			all    sync.WaitGroup
+		)
+		get := func(ctx context.Context, fresh bool) (int, time.Duration, error) {
+			began := time.Now()
+			got, err := s.get(ctx, began, fresh, func(context.Context) (int, error) {
+				reads++
+				time.Sleep(slow)
+				return reads, broken
+			})
+			return got, time.Since(began), err
+		}
+		got, took, err := get(t.Context(), false)
+		testbed.Check(t, got == 1 && took == slow && err == nil, "at first: %d after %s, %v", got, took, err)
+		got, took, err = get(t.Context(), false)
+		testbed.Check(t, got == 1 && took == 0 && err == nil, "what is known: %d after %s, %v", got, took, err)
+
+		for range 100 {
+			all.Go(func() {
+				got, took, err := get(t.Context(), true)
+				testbed.Check(t, got == 2 && took == readPause && err == nil, "of a flood: %d after %s, %v", got, took, err)
+			})
+		}
+		time.Sleep(readPause - slow/2) // the read that they share is in progress
+		all.Go(func() {
+			got, took, err := get(t.Context(), true)
+			testbed.Check(t, got == 3 && took == readPause+slow/2 && err == nil, "asked during a read: %d after %s, %v", got, took, err)
+		})
+		got, took, err = get(t.Context(), false)
+		testbed.Check(t, got == 1 && took == 0 && err == nil, "what is known beside a flood: %d after %s, %v", got, took, err)
+		over, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, took, err = get(over, true)
+		testbed.Check(t, took == time.Millisecond && errors.Is(err, context.DeadlineExceeded), "a caller that leaves: after %s, %v", took, err)
+		all.Wait()
+		testbed.Check(t, reads == 3, "%d reads", reads)
+
+		time.Sleep(offeredFor)
+		broken = errors.New("Redis is away")
+		_, _, err = get(t.Context(), false)
+		testbed.Check(t, errors.Is(err, broken), "without Redis: %v", err)
+		broken = nil
+		got, _, err = get(t.Context(), false)
+		testbed.Check(t, got == 5 && err == nil, "after an error: %d, %v", got, err)
 	})
 }

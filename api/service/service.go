@@ -190,8 +190,8 @@ type Service struct {
 	limits   farm.Limits
 	wire     wire.Limits
 	options  Options
-	images   offered
-	nodes    nodes
+	images   shared[[]farm.Image]
+	nodes    shared[nodeFacts]
 	needs    needs
 	lists    tenantLists
 	ready    readiness
