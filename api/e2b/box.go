@@ -197,13 +197,16 @@ type Deps struct {
 type Gateway struct {
 	Deps
 	searches    *searches
-	owners      owners
-	interpreter *interpreter // serves the port 49999 of sandboxes
+	owners      service.Shared[map[string]string] // tenants of the sandboxes that were open, by id
+	interpreter *interpreter                      // serves the port 49999 of sandboxes
 }
 
 // New makes a Gateway.
 func New(deps Deps) *Gateway {
-	return &Gateway{Deps: deps, searches: newSearches(), interpreter: &interpreter{service: deps.Service, maxBody: deps.MaxBody, now: deps.Now}}
+	return &Gateway{
+		Deps: deps, searches: newSearches(), owners: service.Shared[map[string]string]{Pause: listPause},
+		interpreter: &interpreter{service: deps.Service, maxBody: deps.MaxBody, now: deps.Now},
+	}
 }
 
 // The SDKs reach a sandbox at hosts of its own, PORT-ID.DOMAIN, if they have no URL for all sandboxes. The host names what the headers name

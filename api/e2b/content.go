@@ -234,86 +234,28 @@ func (s *searches) limit(address string) *rate.Limiter {
 	return s.of[address]
 }
 
-const (
-	// listPause is the time between two lists of what is open for sandboxes that are named and not known: anyone may name one.
-	listPause = 250 * time.Millisecond
-	// listTimeout bounds a list, for which others wait, too.
-	listTimeout = 5 * time.Second
-)
+// listPause is the time between two lists of what is open for sandboxes that are named and not known: anyone may name one.
+const listPause = 250 * time.Millisecond
 
-// owners knows whose sandboxes are. The zero value knows none.
-type owners struct {
-	mu      sync.Mutex
-	of      map[string]string // tenants of the sandboxes that were open, by id
-	began   time.Time         // of the newest list
-	err     error             // of the newest list
-	listing chan struct{}     // closed when the list in progress ends; nil: there is none
-}
-
-// find finds the tenant of a sandbox. What is not known is looked for in a list of all that is open, which all who ask share: they wait for one that has
-// begun since, and no flood of names delays another caller by more than listPause and the list. A sandbox that has ended since the list is found, too.
-func (o *owners) find(ctx context.Context, id string, list func(context.Context) ([]farm.Ref, error)) (tenant string, err error) {
+// owner finds the tenant of a sandbox. What is not known is looked for in a list of all that is open, which all who ask share. A sandbox that has ended
+// since the list is found, too.
+func (d *Gateway) owner(ctx context.Context, id string) (tenant string, err error) {
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return "", errSignature()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for asked := time.Now(); ; {
-		tenant, known := o.of[id]
-		switch rest := listPause - time.Since(o.began); {
-		case known:
-			return tenant, nil
-		case !o.began.Before(asked) && o.err != nil:
-			return "", o.err
-		case !o.began.Before(asked):
-			return "", errSignature()
-		case o.listing == nil && rest <= 0:
-			o.list(ctx, list)
-		default:
-			if err := o.wait(ctx, rest); err != nil {
-				return "", err
-			}
+	lists := func(of map[string]string, _ time.Duration) bool { return of[id] != "" }
+	of, err := d.owners.Get(ctx, d.Now(), lists, func(ctx context.Context) (map[string]string, error) {
+		open, err := d.Opened(ctx)
+		of := make(map[string]string, len(open))
+		for _, ref := range open {
+			of[ref.ID] = ref.Tenant
 		}
+		return of, err
+	})
+	if err == nil && of[id] == "" {
+		err = errSignature()
 	}
-}
-
-// list lists what is open. mu is held, but not meanwhile; as in wait.
-func (o *owners) list(ctx context.Context, list func(context.Context) ([]farm.Ref, error)) {
-	began, over := time.Now(), make(chan struct{})
-	o.listing = over
-	o.mu.Unlock()
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
-	defer done()
-	open, err := list(ctx)
-	of := make(map[string]string, len(open))
-	for _, ref := range open {
-		of[ref.ID] = ref.Tenant
-	}
-	o.mu.Lock()
-	if err == nil {
-		o.of = of
-	}
-	o.began, o.err, o.listing = began, err, nil
-	close(over)
-}
-
-// wait waits for the list in progress; for a time if there is none.
-func (o *owners) wait(ctx context.Context, rest time.Duration) error {
-	over := o.listing
-	o.mu.Unlock()
-	defer o.mu.Lock()
-	if over != nil {
-		rest = listTimeout
-	}
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	select {
-	case <-over:
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
+	return of[id], err
 }
 
 // sender is the address that a request comes from; of IPv6 the network, since a sender has all of its addresses.
@@ -387,7 +329,7 @@ func errSearches(what string) error {
 func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error) {
 	ctx := r.Context()
 	if named != "" {
-		tenant, err := d.owners.find(ctx, named, d.Opened)
+		tenant, err := d.owner(ctx, named)
 		if err != nil {
 			return Box{}, err
 		}

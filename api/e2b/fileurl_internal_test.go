@@ -168,12 +168,17 @@ func TestNamedSandboxesAreLookedForTogether(t *testing.T) {
 		if bound := int(11 * time.Second / listPause); lists > bound {
 			t.Errorf("%d lists in ten seconds, at most %d are due", lists, bound)
 		}
-		d.owners.of, fault = nil, errors.New("away")
-		if _, err := named(refs[0]); !errors.Is(err, fault) {
+		fault = errors.New("away")
+		newest := farm.Ref{Tenant: "acme", ID: farm.NewID(farm.SandboxPrefix)}
+		open = append(open, newest)
+		if _, err := named(newest); !errors.Is(err, fault) {
 			t.Errorf("where the list fails: %v", err)
 		}
+		if took, err := named(refs[0]); err != nil || took != 0 {
+			t.Errorf("one that is known, where the list fails: %v after %s", err, took)
+		}
 		fault = nil
-		if _, err := named(refs[0]); err != nil {
+		if _, err := named(newest); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 		left, cancel := context.WithCancel(t.Context())

@@ -42,7 +42,7 @@ func (n nodeFacts) offers(node, runtime string) bool {
 
 // readNodes returns what is known of the nodes. It is cached as long as the list of images.
 func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) {
-	return s.nodes.get(ctx, s.Now(), fresh, s.nodeFacts)
+	return s.nodes.Get(ctx, s.Now(), noOlder[nodeFacts](offeredFor, fresh), s.nodeFacts)
 }
 
 func (s *Service) nodeFacts(ctx context.Context) (nodeFacts, error) {

@@ -119,13 +119,6 @@ const (
 	scaleIDs = 100 // ids of idle nodes that are named
 )
 
-// needs remembers what Needs has found. One caller asks at a time.
-type needs struct {
-	mu   sync.Mutex
-	last []scale.Need
-	asOf time.Time
-}
-
 // Scale says how many nodes of each kind the farm needs.
 func (s *Service) Scale(ctx context.Context) (wire.Items[wire.NodeNeed], error) {
 	found, err := s.Needs(ctx)
@@ -154,18 +147,13 @@ func KindName(k scale.Kind) string {
 
 // Needs says how many nodes of each kind the farm needs. The answer is up to 2 seconds old.
 func (s *Service) Needs(ctx context.Context) ([]scale.Need, error) {
-	s.needs.mu.Lock()
-	defer s.needs.mu.Unlock()
-	now := s.Now()
-	if age := now.Sub(s.needs.asOf); s.needs.last != nil && age >= 0 && age < scaleTTL {
-		return s.needs.last, nil
-	}
-	snapshot, err := s.scaleSnapshot(ctx, now)
-	if err != nil {
-		return nil, err
-	}
-	s.needs.last, s.needs.asOf = scale.Plan(snapshot), now
-	return s.needs.last, nil
+	return s.needs.Get(ctx, s.Now(), noOlder[[]scale.Need](scaleTTL, false), func(ctx context.Context) ([]scale.Need, error) {
+		snapshot, err := s.scaleSnapshot(ctx, s.Now())
+		if err != nil {
+			return nil, err
+		}
+		return scale.Plan(snapshot), nil
+	})
 }
 
 // poolMember is what a member of the warm pool has: the defaults of creates.
@@ -214,73 +202,100 @@ func (s *Service) scaleSnapshot(ctx context.Context, now time.Time) (scale.Snaps
 	return out, nil
 }
 
-// offeredFor is how long the list of images is cached. A lookup of an image that is not in it reads the list again at once.
+// offeredFor is how long what workers say is cached. A lookup of an image that is not in the list reads it again at once.
 const offeredFor = 2 * time.Second
 
 // offered are the images that live workers offer.
 func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error) {
-	return s.images.get(ctx, s.Now(), fresh, s.Store.OfferedImages)
+	return s.images.Get(ctx, s.Now(), noOlder[[]farm.Image](offeredFor, fresh), s.Store.OfferedImages)
 }
 
 const (
-	// readPause is the time between two reads of what is shared: anyone may ask for what is not known.
+	// readPause is the time between two reads of what the workers say: anyone may ask for what is not known.
 	readPause = 50 * time.Millisecond
-	// readTimeout bounds a read, for which others wait, too.
-	readTimeout = 5 * time.Second
+	// sharedTimeout bounds a read of a Shared, for which others wait, too.
+	sharedTimeout = 5 * time.Second
 )
 
-// shared caches for offeredFor what all requests ask for, such as what the workers say. The zero value knows nothing.
-type shared[T any] struct {
+// Shared is what all requests ask for, such as what the workers say: they share its reads. The zero value knows nothing. It must not be copied once it is
+// used.
+type Shared[T any] struct {
+	// Pause is the least time between the beginnings of two reads.
+	Pause time.Duration
+
 	mu      sync.Mutex
-	last    T
+	known   bool
+	last    T             // of the newest read that did not fail
+	at      time.Time     // when it began, by the callers' clock
 	err     error         // of the newest read
-	began   time.Time     // when it began
-	at      time.Time     // the same, by the clock of the service
+	began   time.Time     // when the newest read began, by the process's clock
+	reads   int           // that have ended
 	reading chan struct{} // closed when the read in progress ends; nil: there is none
 }
 
-// get returns what is known or, if that is too old, failed or is to be fresh, what a read gives that began after the call. All who ask share it: no flood
-// of requests delays another one by more than readPause and two reads, and one that takes what is known waits for nothing.
-func (s *shared[T]) get(ctx context.Context, now time.Time, fresh bool, read func(context.Context) (T, error)) (T, error) {
+// noOlder takes what is known for so long, unless it is to be fresh.
+func noOlder[T any](limit time.Duration, fresh bool) func(T, time.Duration) bool {
+	return func(_ T, age time.Duration) bool { return !fresh && age < limit }
+}
+
+// Get returns what is known if that is enough. Otherwise it returns what a read gives that began after the call, or one before it that
+// is enough. All who ask share it: no flood of requests delays another one by more than Pause and two reads, and one that takes what is known waits for
+// nothing. After an error of a read what was known stays known.
+func (s *Shared[T]) Get(
+	ctx context.Context, now time.Time, enough func(known T, age time.Duration) bool, read func(context.Context) (T, error),
+) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	asked := time.Now()
-	if !fresh && s.err == nil && now.Sub(s.at) < offeredFor {
-		return s.last, nil
+	due := s.reads + 1
+	if s.reading != nil {
+		due++
 	}
-	budget.LeaveCore(ctx)
-	for s.began.Before(asked) {
-		rest := readPause - time.Since(s.began)
-		if s.reading == nil && rest <= 0 {
-			s.read(ctx, now, read)
-		} else if err := s.wait(ctx, rest); err != nil {
+	for {
+		switch rest := s.Pause - time.Since(s.began); {
+		case s.known && enough(s.last, now.Sub(s.at)):
+			return s.last, nil
+		case s.reads >= due && s.err == nil:
+			return s.last, nil
+		case s.reads >= due:
 			var none T
-			return none, err
+			return none, s.err
+		case s.reading == nil && rest <= 0:
+			s.read(ctx, now, read)
+		default:
+			if err := s.wait(ctx, rest); err != nil {
+				var none T
+				return none, err
+			}
 		}
 	}
-	return s.last, s.err
 }
 
 // read reads. mu is held, but not meanwhile; as in wait.
-func (s *shared[T]) read(ctx context.Context, now time.Time, read func(context.Context) (T, error)) {
+func (s *Shared[T]) read(ctx context.Context, now time.Time, read func(context.Context) (T, error)) {
 	began, over := time.Now(), make(chan struct{})
-	s.reading = over
+	s.began, s.reading = began, over
 	s.mu.Unlock()
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	budget.LeaveCore(ctx)
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), sharedTimeout)
 	defer done()
 	got, err := read(ctx)
 	s.mu.Lock()
-	s.last, s.err, s.began, s.at, s.reading = got, err, began, now, nil
+	if err == nil {
+		s.known, s.last, s.at = true, got, now
+	}
+	s.err, s.reading = err, nil
+	s.reads++
 	close(over)
 }
 
 // wait waits for the read in progress; for a time if there is none.
-func (s *shared[T]) wait(ctx context.Context, rest time.Duration) error {
+func (s *Shared[T]) wait(ctx context.Context, rest time.Duration) error {
 	over := s.reading
 	s.mu.Unlock()
 	defer s.mu.Lock()
+	budget.LeaveCore(ctx)
 	if over != nil {
-		rest = readTimeout
+		rest = sharedTimeout
 	}
 	timer := time.NewTimer(rest)
 	defer timer.Stop()

@@ -175,14 +175,14 @@ func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 10 * time.Millisecond
 		var (
-			s      shared[int]
+			s      = Shared[int]{Pause: readPause}
 			reads  int
 			broken error
 			all    sync.WaitGroup
 		)
 		get := func(ctx context.Context, fresh bool) (int, time.Duration, error) {
 			began := time.Now()
-			got, err := s.get(ctx, began, fresh, func(context.Context) (int, error) {
+			got, err := s.Get(ctx, began, noOlder[int](offeredFor, fresh), func(context.Context) (int, error) {
 				reads++
 				time.Sleep(slow)
 				return reads, broken

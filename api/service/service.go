@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
+	"github.com/sandfarm/sandfarm/internal/scale"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -190,9 +191,9 @@ type Service struct {
 	limits   farm.Limits
 	wire     wire.Limits
 	options  Options
-	images   shared[[]farm.Image]
-	nodes    shared[nodeFacts]
-	needs    needs
+	images   Shared[[]farm.Image]
+	nodes    Shared[nodeFacts]
+	needs    Shared[[]scale.Need]
 	lists    tenantLists
 	ready    readiness
 	draining chan struct{}
@@ -225,7 +226,9 @@ func New(deps Deps, o Options) *Service {
 	if o.Limits == (farm.Limits{}) {
 		o.Limits = farm.DefaultLimits()
 	}
-	return &Service{Deps: deps, limits: o.Limits, wire: limitsOf(o.Limits), options: o, draining: make(chan struct{})}
+	s := &Service{Deps: deps, limits: o.Limits, wire: limitsOf(o.Limits), options: o, draining: make(chan struct{})}
+	s.images.Pause, s.nodes.Pause = readPause, readPause
+	return s
 }
 
 // Drain ends every wait and every event stream at once, so that a server can stop. It may be called again.
