@@ -101,26 +101,41 @@ func decodeListed(ctx context.Context, fields map[string]string) (*listedJob, er
 // pruneJobs looks at a few fields, so that the results of jobs that are not wanted are not read. It drops hidden jobs, which indexes of unfinished ones
 // have, too.
 func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f JobFilter) (kept []string, end bool, err error) {
-	pipe := s.Redis.Pipeline()
-	cmds := make([]*redis.SliceCmd, len(ids))
-	for i, id := range ids {
-		cmds[i] = pipe.HMGet(ctx, s.Key(tenant, db.KeyJob, id), "state", "kind", "created", "outcome", "hidden")
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, false, db.Wrap("filter jobs", err)
-	}
-	for i, cmd := range cmds {
-		fields := db.Reply(cmd.Val())
+	err = s.eachJob(ctx, "filter jobs", tenant, ids, []string{"state", "kind", "created", "outcome", "hidden"}, func(id string, fields db.Reply) (bool, error) {
 		job := &farm.Job{
-			ID: ids[i], SandboxID: f.SandboxID, State: farm.JobState(fields.Text(0)), Kind: farm.JobKind(fields.Text(1)), CreatedAt: db.Moment(fields.Text(2)),
+			ID: id, SandboxID: f.SandboxID, State: farm.JobState(fields.Text(0)), Kind: farm.JobKind(fields.Text(1)), CreatedAt: db.Moment(fields.Text(2)),
 			Outcome: farm.JobOutcome(fields.Text(3)),
 		}
 		end = end || f.Created.Passed(job.CreatedAt)
 		if job.State != "" && fields.Text(4) != "1" && f.picks(job) {
-			kept = append(kept, ids[i])
+			kept = append(kept, id)
+		}
+		return true, nil
+	})
+	return kept, end, err
+}
+
+// eachJob reads some fields of jobs, db.ScanStretch of them in a round trip, and shows them in the order of the ids as long as show returns true. Fields
+// of a job that is gone are empty.
+func (s *Store) eachJob(
+	ctx context.Context, action, tenant string, ids, fields []string, show func(id string, fields db.Reply) (more bool, err error),
+) error {
+	for part := range slices.Chunk(ids, db.ScanStretch) {
+		pipe := s.Redis.Pipeline()
+		cmds := make([]*redis.SliceCmd, len(part))
+		for i, id := range part {
+			cmds[i] = pipe.HMGet(ctx, s.Key(tenant, db.KeyJob, id), fields...)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return db.Wrap(action, err)
+		}
+		for i, cmd := range cmds {
+			if more, err := show(part[i], db.Reply(cmd.Val())); err != nil || !more {
+				return err
+			}
 		}
 	}
-	return kept, end, nil
+	return nil
 }
 
 // noCell is the field cell of executions that are no cells of notebooks.
@@ -154,32 +169,23 @@ func (s *Store) QueuedCells(ctx context.Context, sandbox farm.Ref, session strin
 	slices.Reverse(ids)
 	var out []farm.Ref
 	wanted := sessionHash(session)
-	for part := range slices.Chunk(ids, db.ScanStretch) {
-		pipe := s.Redis.Pipeline()
-		cmds := make([]*redis.SliceCmd, len(part))
-		for i, id := range part {
-			cmds[i] = pipe.HMGet(ctx, s.Key(sandbox.Tenant, db.KeyJob, id), "state", "kind", "cell")
+	err = s.eachJob(ctx, "look for cells", sandbox.Tenant, ids, []string{"state", "kind", "cell"}, func(id string, fields db.Reply) (bool, error) {
+		if fields.Text(0) != string(farm.JobQueued) || fields.Text(1) != string(farm.KindExecute) {
+			return true, nil
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, db.Wrap("look for cells", err)
-		}
-		for i, cmd := range cmds {
-			fields, ref := db.Reply(cmd.Val()), farm.Ref{Tenant: sandbox.Tenant, ID: part[i]}
-			if fields.Text(0) != string(farm.JobQueued) || fields.Text(1) != string(farm.KindExecute) {
-				continue
-			}
-			cell := fields.Text(2)
-			if cell == "" { // the release before did not write it
-				if cell, err = s.readCell(ctx, ref); err != nil {
-					return nil, err
-				}
-			}
-			if cell != noCell && (session == "" || cell == wanted) {
-				out = append(out, ref)
+		cell, ref := fields.Text(2), farm.Ref{Tenant: sandbox.Tenant, ID: id}
+		if cell == "" { // the release before did not write it
+			var err error
+			if cell, err = s.readCell(ctx, ref); err != nil {
+				return false, err
 			}
 		}
-	}
-	return out, nil
+		if cell != noCell && (session == "" || cell == wanted) {
+			out = append(out, ref)
+		}
+		return true, nil
+	})
+	return out, err
 }
 
 // readCell is cellField of an execution, from its whole record; noCell if it is gone. Nothing of it is held afterwards.
@@ -269,25 +275,17 @@ func (s *Store) HasJob(ctx context.Context, sandbox farm.Ref, kinds ...farm.JobK
 	if err != nil {
 		return false, err
 	}
-	slices.Reverse(refs)
-	for part := range slices.Chunk(refs, db.ScanStretch) {
-		pipe := s.Redis.Pipeline()
-		cmds := make([]*redis.SliceCmd, len(part))
-		for i, ref := range part {
-			cmds[i] = pipe.HMGet(ctx, s.Key(ref.Tenant, db.KeyJob, ref.ID), "state", "kind")
-		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return false, db.Wrap("look for jobs of sandbox", err)
-		}
-		for _, cmd := range cmds {
-			fields := db.Reply(cmd.Val())
-			state, kind := farm.JobState(fields.Text(0)), farm.JobKind(fields.Text(1))
-			if state != "" && !state.Final() && (len(kinds) == 0 || slices.Contains(kinds, kind)) {
-				return true, nil
-			}
-		}
+	ids := make([]string, len(refs))
+	for i, ref := range refs {
+		ids[len(refs)-1-i] = ref.ID
 	}
-	return false, nil
+	has := false
+	err = s.eachJob(ctx, "look for jobs of sandbox", sandbox.Tenant, ids, []string{"state", "kind"}, func(_ string, fields db.Reply) (bool, error) {
+		state, kind := farm.JobState(fields.Text(0)), farm.JobKind(fields.Text(1))
+		has = state != "" && !state.Final() && (len(kinds) == 0 || slices.Contains(kinds, kind))
+		return !has, nil
+	})
+	return has, err
 }
 
 // OpenRoutes pages through the tenant's unfinished jobs. Each call looks at no more than 200 of them and returns those that a queue should
