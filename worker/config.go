@@ -36,7 +36,7 @@ type Config struct {
 	OutputSpoolMB int `toml:"output_spool_mb" default:"0" min:"0" doc:"Space in the temporary directory for output that waits for its upload once the memory for that is used up (a quarter of memory_budget_mb), in MiB. A tenant gets at most half. What fits into neither is cut: the result has head and tail. 0: a quarter of the directory's free space, at most 4096, and none if the directory is in memory (tmpfs)."`
 
 	GPUs        []string `toml:"gpus" doc:"GPUs for sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also id=: a UUID of the driver, or a number). Empty: those that nvidia-smi finds on the worker's host, and none in a cluster, where a model is a value of the label nvidia.com/gpu.product and count the devices of one machine. none: none."`
-	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU. It does so only while no job waits for a GPU."`
+	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU."`
 
 	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a running kernel, such as python=2, or python@runsc=2 for sandboxes with an OCI runtime that callers choose. auto: an eighth of the memory that is free on the node, at most one for each core and 16, of the image python, in equal parts for each runtime that sandboxes may have. none: no pool."`
 	PoolAge  time.Duration `toml:"-"` // how old a sandbox of the warm pool may become before it is replaced

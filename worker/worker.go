@@ -164,7 +164,7 @@ func (w *Worker) assemble() (err error) {
 		return err
 	}
 	if w.placement, err = placement.New(w.cfg.placement(), placement.Deps{
-		Store: w.store, Backlog: w.dispatch, Engine: w.engine, Node: w.node, WorkerID: w.id, Log: w.log, Now: now, Wake: w.wakeQueues,
+		Store: w.store, Engine: w.engine, Node: w.node, WorkerID: w.id, Log: w.log, Now: now, Wake: w.wakeQueues,
 		PoolFailed: w.metrics.loopErrors.WithLabelValues(loopPool).Inc, Base: w.base, Metrics: w.deps.Metrics,
 	}); err != nil {
 		return err

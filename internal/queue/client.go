@@ -237,25 +237,6 @@ func (c *Client) Register(ctx context.Context, queues ...string) error {
 	return nil
 }
 
-// Waiting counts the tasks that wait in queues now.
-func (c *Client) Waiting(ctx context.Context, queues ...string) (n int, err error) {
-	if len(queues) == 0 {
-		return 0, nil
-	}
-	pipe := c.rdb.Pipeline()
-	lengths := make([]*redis.IntCmd, len(queues))
-	for i, name := range queues {
-		lengths[i] = pipe.LLen(ctx, listKey(name, "pending"))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, unavailable("count waiting tasks", err)
-	}
-	for _, length := range lengths {
-		n += int(length.Val())
-	}
-	return n, nil
-}
-
 // oldest reads when the next task of a queue was enqueued; "" if there is none. KEYS[1] is the list of pending tasks, ARGV[1] the prefix
 // of the keys of tasks. It is a script so that the task cannot be taken in between.
 const oldest = `

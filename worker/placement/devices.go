@@ -33,7 +33,6 @@ type gpus struct {
 	taken   map[string]time.Time // when a create was last taken, by queue
 	pause   map[string]time.Duration
 	until   map[string]time.Time // a queue is paused until then
-	yields  bool                 // creates without a GPU are left to other workers
 }
 
 // newGPUs makes a node without devices.
@@ -181,26 +180,6 @@ func (g *gpus) free(model string) bool {
 		}
 	}
 	return false
-}
-
-// setYields decides whether creates without a GPU are left to other workers: while jobs wait for a GPU and there are workers without
-// GPUs, or a device is free. Without such workers and devices they are taken, since jobs may wait for a device for hours.
-func (g *gpus) setYields(waiting, others bool) {
-	g.mu.Lock()
-	yields := waiting && (others || g.free(""))
-	back := g.yields && !yields
-	g.yields = yields
-	g.mu.Unlock()
-	if back {
-		g.wake()
-	}
-}
-
-// yielding reports whether creates without a GPU are left to other workers.
-func (g *gpus) yielding() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.yields
 }
 
 // gpuTimeout bounds a query: the driver wakes every device, which takes seconds per device without persistence mode.

@@ -76,27 +76,10 @@ func TestGateOfGPUs(t *testing.T) {
 	if ok, err := p.Reserve(t.Context(), late); ok || err != nil || b.leased(late) != nil {
 		t.Errorf("two of one: place = %v, %v, leased %v", ok, err, b.leased(late))
 	}
+	testbed.Must(t, p.RefreshGPUs(t.Context()))
+	testbed.Check(t, p.Accepts(farm.QueueCPU), "a create that waits for devices keeps those that need none waiting")
 	p.ReleaseGPUs(t.Context(), r.Sandbox)
 	testbed.Until(t, "the a100 is free", func() bool { return p.Accepts("gpu-a100") })
-}
-
-// Creates without a GPU are left to other workers while jobs wait for a GPU; if there are no such workers, only while a device is free.
-func TestGPUWorkerYields(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	p := b.placer()
-	b.withGPUs(p, "a100")
-	for _, c := range []struct{ waiting, others, leased, yields bool }{
-		{false, true, false, false}, {true, true, false, true}, {true, true, true, true}, {true, false, false, true}, {true, false, true, false},
-	} {
-		leases := map[string]store.GPULease{}
-		if c.leased {
-			leases["0"] = store.GPULease{Device: "0"}
-		}
-		p.gpus.update(store.GPUs{Open: true, Leases: leases})
-		p.gpus.setYields(c.waiting, c.others)
-		testbed.Check(t, p.Accepts(farm.QueueCPU) != c.yields, "%+v: takes creates without a GPU: %v", c, p.Accepts(farm.QueueCPU))
-	}
 }
 
 // A create that does not fit for lack of memory keeps no device.

@@ -379,8 +379,7 @@ func (p *Placer) leaseIsOver(ctx context.Context, l store.GPULease) (bool, error
 	return err == nil && !alive, err
 }
 
-// RefreshGPUs reads the leases, ends those of dead workers for sandboxes that they did not start, and checks whether jobs wait for a
-// GPU.
+// RefreshGPUs reads the leases, and ends those of dead workers for sandboxes that they did not start.
 func (p *Placer) RefreshGPUs(ctx context.Context) error {
 	if !p.leases() {
 		return nil
@@ -403,29 +402,6 @@ func (p *Placer) RefreshGPUs(ctx context.Context) error {
 			p.returnLease(ctx, l)
 		}
 	}
-	return p.refreshWaiting(ctx)
-}
-
-// refreshWaiting decides whether creates without a GPU are left to other workers.
-func (p *Placer) refreshWaiting(ctx context.Context) error {
-	var queues []string
-	for name := range p.gpus.queues() {
-		queues = append(queues, name)
-	}
-	waiting, err := p.deps.Backlog.Waiting(ctx, queues...)
-	if err != nil || waiting == 0 {
-		p.gpus.setYields(false, false)
-		return err
-	}
-	workers, err := p.store.Workers(ctx)
-	if err != nil {
-		return err
-	}
-	others := false
-	for _, other := range workers {
-		others = others || other.Problem == "" && !other.Draining && len(other.GPUs) == 0
-	}
-	p.gpus.setYields(true, others)
 	return nil
 }
 

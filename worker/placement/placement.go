@@ -80,11 +80,6 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Backlog counts jobs that wait; *dispatch.Dispatcher is one.
-type Backlog interface {
-	Waiting(ctx context.Context, queues ...string) (int, error)
-}
-
 // Host is what a node.Engine also has if all its containers run on one machine, where this package places them. An engine that places them itself,
 // as a cluster does, lacks it: then this package reserves memory and cores of its Capacity only, and leases no GPUs.
 type Host interface {
@@ -98,7 +93,6 @@ type Host interface {
 // Deps are the dependencies of a Placer. All fields except Metrics are required.
 type Deps struct {
 	Store      *store.Store
-	Backlog    Backlog
 	Engine     node.Engine
 	Node       *node.Node
 	WorkerID   string
@@ -162,7 +156,7 @@ func (p *Placer) Accepts(queue string) bool {
 	case gpu:
 		return p.gate.fits() && p.gpus.open(queue, model)
 	case queue == farm.QueueCPU:
-		return !p.gpus.yielding() && p.gate.open()
+		return p.gate.open()
 	default:
 		return true
 	}

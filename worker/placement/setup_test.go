@@ -35,7 +35,7 @@ func (b *bundle) placer() *Placer {
 	id := farm.NewID(farm.WorkerPrefix)
 	b.Register(id)
 	p, err := New(b.cfg, Deps{
-		Store: b.Store, Backlog: b.Dispatch, Engine: b.Engine, Node: b.NewNode(), WorkerID: id, Log: b.Log, Now: time.Now,
+		Store: b.Store, Engine: b.Engine, Node: b.NewNode(), WorkerID: id, Log: b.Log, Now: time.Now,
 		Wake: func() {}, PoolFailed: func() {}, Base: b.T.Context(),
 	})
 	testbed.Must(b.T, err)
