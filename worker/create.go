@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -72,10 +73,11 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}
-	defer started()
+	var asked sync.WaitGroup // what the engine goes on with keeps the turn
+	defer w.background.Go(func() { asked.Wait(); started() })
 	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
 	defer done()
-	if moved.Container, err = w.startContainerWithRetry(ctx, moved); err != nil {
+	if moved.Container, err = w.startContainerWithRetry(ctx, moved, &asked); err != nil {
 		return nil, noRoom(ctx, retry.Cause(ctx, err), err)
 	}
 	w.placement.Started(moved.ID)
@@ -100,9 +102,9 @@ func (w *Worker) move(ctx context.Context, m store.Move) (moved *farm.Sandbox, e
 
 // startContainerWithRetry starts the container. While the engine does not answer, for example during its restart, the start is retried
 // until the create times out, so that callers do not lose the job. The error then names the engine as the reason.
-func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox) (string, error) {
+func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox, asked *sync.WaitGroup) (string, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		id, err := w.startContainer(ctx, s)
+		id, err := w.startContainer(ctx, s, asked)
 		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
 			return id, err
 		}
@@ -115,8 +117,13 @@ func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox) (
 	}
 }
 
-// startContainer creates and starts the container. A container that an earlier attempt of the same generation made is used.
-func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, error) {
+// startContainer creates and starts the container. A container that an earlier attempt of the same generation made is used. ErrFenced if the engine has
+// the container of a later generation.
+//
+// The engine finishes what it has begun even if its caller disconnects, so it is always waited for, and asked is not done before: once ctx has ended, the
+// container is removed if its sandbox is not being started any more. Code that ends a start changes the record before it removes the container, so one
+// of the two removes it.
+func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox, asked *sync.WaitGroup) (string, error) {
 	image, err := w.node.Image(ctx, s.Spec.Image)
 	if err != nil {
 		return "", err
@@ -125,50 +132,49 @@ func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, e
 	if err := w.placement.AddDevices(s, &spec); err != nil {
 		return "", err
 	}
-	id, err := w.createContainer(ctx, s, spec)
-	if err != nil {
-		return "", fmt.Errorf("create container: %w", err)
-	}
-	if err := w.placement.CheckDevices(ctx, s); err != nil {
-		return "", err
-	}
-	if err := w.engine.Start(ctx, id); err != nil {
-		return "", fmt.Errorf("start container: %w", err)
-	}
-	return id, nil
-}
-
-// createContainer creates the container. The engine finishes a create even if its caller disconnects, so the caller always waits: once ctx has ended, the
-// container is removed if its sandbox is not being started any more. Code that ends a start changes the record before it removes the container,
-// so one of the two removes it. ErrFenced if the engine has the container of a later generation.
-func (w *Worker) createContainer(ctx context.Context, s *farm.Sandbox, spec farm.ContainerSpec) (string, error) {
 	type result struct {
 		id  string
 		err error
 	}
 	made := make(chan result)
+	asked.Add(1)
 	w.background.Go(func() {
+		defer asked.Done()
 		work, done := context.WithCancel(context.WithoutCancel(ctx))
 		defer done()
 		defer context.AfterFunc(w.base, done)() //nolint:contextcheck // a stop of the worker ends it: the next one uses the container
 		id, err := w.engine.Create(work, spec)
-		if errors.Is(err, farm.ErrNewer) {
+		switch {
+		case errors.Is(err, farm.ErrNewer):
 			err = errors.Join(err, store.ErrFenced)
+		case err == nil && ctx.Err() == nil:
+			err = w.startCreated(work, s, id)
 		}
 		select {
 		case made <- result{id, err}:
 		case <-ctx.Done():
-			if err == nil {
+			if id != "" && work.Err() == nil {
 				w.removeUnwanted(work, s, id)
 			}
 		}
 	})
 	select {
 	case r := <-made:
-		return r.id, r.err
+		if r.err != nil {
+			return "", fmt.Errorf("start container: %w", r.err)
+		}
+		return r.id, nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
+}
+
+// startCreated starts a container that has its devices.
+func (w *Worker) startCreated(ctx context.Context, s *farm.Sandbox, id string) error {
+	if err := w.placement.CheckDevices(ctx, s); err != nil {
+		return err
+	}
+	return w.engine.Start(ctx, id)
 }
 
 // removeUnwanted removes a container that was made after the start of its sandbox had ended, unless another attempt continues the start here.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -99,7 +101,17 @@ func TestContainerOfAnEndedStartIsRemoved(t *testing.T) {
 				testbed.Must(t, <-handled)
 			}
 			s := b.Sandbox(box)
+			for range placement.TurnsPerCore*runtime.NumCPU() - 1 { // all but one
+				_, err := w.placement.Turn(t.Context(), farm.NewID(farm.SandboxPrefix))
+				testbed.Must(t, err)
+			}
+			soon, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer stop()
+			_, err := w.placement.Turn(soon, farm.NewID(farm.SandboxPrefix))
+			testbed.Check(t, errors.Is(err, context.DeadlineExceeded), "the engine still creates the container, and its turn was given on: %v", err)
 			release()
+			_, err = w.placement.Turn(t.Context(), farm.NewID(farm.SandboxPrefix))
+			testbed.Must(t, err)
 			testbed.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
 			w.background.Wait()
 			if b.Fake.Has(box.ID) {
