@@ -92,6 +92,40 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	}
 }
 
+// The list of packages reads each job that installed some once: one has up to a hundred, and a long result.
+func TestPackageListReadsAJobOnce(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	documents := storetest.NewDocuments()
+	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
+	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
+	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	s := service.New(service.Deps{Submitter: submitter{st}, Store: st}, service.Options{})
+	out, err := s.Run(t.Context(), service.Call{Tenant: "acme"}, wire.RunRequest{Code: "1", Packages: []string{"numpy", "pandas", "six"}})
+	testbed.Must(t, err)
+	ref := farm.Ref{Tenant: "acme", ID: out.Job.ID}
+	_, err = st.Claim(t.Context(), ref, "w")
+	testbed.Must(t, err)
+	_, err = st.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{
+		Stdout: strings.Repeat("x", 1<<20), Installed: []farm.PackageOutcome{{Name: "six", Status: farm.PackageFailed, Message: "of it"}},
+	}}})
+	testbed.Must(t, err)
+	_, before := documents.Calls()
+	ctx, hold := budget.New(64<<20).With(t.Context(), "acme", time.Minute)
+	t.Cleanup(hold.Release)
+	list, err := s.PackageList(ctx, "acme", out.Job.SandboxID)
+	testbed.Must(t, err)
+	_, after := documents.Calls()
+	testbed.Diff(t, "documents that were read", 1, after-before)
+	testbed.Check(t, budget.Held(ctx) < 1<<20, "%d bytes are held afterwards", budget.Held(ctx))
+	var got []string
+	for _, p := range list.Items {
+		got = append(got, p.Name+" "+p.Status+" "+p.Message)
+	}
+	failed := "was not installed: the job " + out.Job.ID + " ended as completed."
+	testbed.Diff(t, "packages", []string{"numpy failed numpy " + failed, "pandas failed pandas " + failed, "six failed of it"}, got)
+}
+
 // Of the entries of a batch that waits for no job, the first 64 KiB stay in memory until they are sent. The others are read again then, and are shown alike.
 func TestABatchKeepsNoLongRequests(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -108,9 +109,11 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 	}
 	out := wire.Package{Name: name, Status: string(farm.PackageNotFound), Manager: manager}
 	if id := jobs[key]; id != "" {
-		if out, err = s.recorded(ctx, tenant, id, out); err != nil {
+		job, err := s.packageJob(ctx, tenant, id)
+		if err != nil {
 			return out, err
 		}
+		out = recorded(job, out)
 		if out.Status == string(farm.PackageInstalling) {
 			return out, nil
 		}
@@ -168,31 +171,36 @@ func (s *Service) packageName(manager, name string) (string, string, error) {
 	return manager, normal, nil
 }
 
-// recorded fills in the outcome of a package's last job.
-func (s *Service) recorded(ctx context.Context, tenant, jobID string, p wire.Package) (wire.Package, error) {
-	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: jobID})
+// packageJob reads the last job of packages; nil: its record is deleted.
+func (s *Service) packageJob(ctx context.Context, tenant, id string) (*farm.Job, error) {
+	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: id})
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return p, nil // the record is deleted: look in the sandbox
+		return nil, nil
 	}
-	if err != nil {
-		return p, err
+	return job, err
+}
+
+// recorded fills in the outcome of a package's last job. Without one, the package is looked up in the sandbox.
+func recorded(job *farm.Job, p wire.Package) wire.Package {
+	if job == nil {
+		return p
 	}
 	p.JobID = job.ID
 	if outcome, ok := outcomeOf(job, p.Name); ok {
 		p.Status, p.Version, p.Message = string(outcome.Status), outcome.Version, outcome.Message
-		return p, nil
+		return p
 	}
 	if !job.State.Final() {
 		p.Status = string(farm.PackageInstalling)
 		p.Message = "The job " + job.ID + " is " + string(job.State) + ". Ask again in a second, or wait for the job."
-		return p, nil
+		return p
 	}
 	p.Status = string(farm.PackageFailed)
 	p.Message = p.Name + " was not installed: the job " + job.ID + " ended as " + string(job.State) + "."
 	if job.Error != nil {
 		p.Message += " " + job.Error.Message
 	}
-	return p, nil
+	return p
 }
 
 // outcomeOf finds a package in a job's result.
@@ -261,23 +269,32 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 	for _, p := range found {
 		byKey[packageKey(p.Manager, p.Name)] = wire.Package{Name: p.Name, Status: string(farm.PackageInstalled), Version: p.Version, Manager: p.Manager}
 	}
+	keysOf := map[string][]string{} // by job: one has many packages, and a long result
 	for key, id := range jobs {
-		p, there := byKey[key]
-		if !there {
-			p = wire.Package{Status: string(farm.PackageNotFound)}
-			p.Manager, p.Name = splitKey(key)
-		}
-		current, err := s.recorded(ctx, tenant, id, p)
+		keysOf[id] = append(keysOf[id], key)
+	}
+	held := budget.Held(ctx)
+	for id, keys := range keysOf {
+		job, err := s.packageJob(ctx, tenant, id)
 		if err != nil {
 			return list, err
 		}
-		if there && current.Status != string(farm.PackageInstalling) {
-			current.Version = p.Version // the installed version, which a failed install leaves unchanged
+		for _, key := range keys {
+			p, there := byKey[key]
+			if !there {
+				p = wire.Package{Status: string(farm.PackageNotFound)}
+				p.Manager, p.Name = splitKey(key)
+			}
+			current := recorded(job, p)
+			if there && current.Status != string(farm.PackageInstalling) {
+				current.Version = p.Version // the installed version, which a failed install leaves unchanged
+			}
+			if known && !there && current.Status == string(farm.PackageInstalled) || current.Status == string(farm.PackageNotFound) {
+				continue // it was removed later
+			}
+			byKey[key] = current
 		}
-		if known && !there && current.Status == string(farm.PackageInstalled) || current.Status == string(farm.PackageNotFound) {
-			continue // it was removed later
-		}
-		byKey[key] = current
+		budget.Keep(ctx, held) // nothing of the job but these outcomes
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		list.Items = append(list.Items, byKey[key])
