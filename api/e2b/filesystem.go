@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -49,7 +50,7 @@ func (f files) Stat(ctx context.Context, r *connect.Request[envd.StatRequest]) (
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
-	entry, err := f.stat(ctx, placeOf(r.Msg.GetPath()), newLook())
+	entry, err := f.stat(ctx, placeOf(r.Msg.GetPath()), newLook(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -62,25 +63,49 @@ type look struct {
 	calls int             // that are left
 	made  int             // since a request was counted
 	over  error           // one more was needed
+	held  budget.Gathered // known
+	had   int64           // what the request was charged before
 }
 
-// seen is what was found at a path.
+// seen is what was found at a path, without its metadata: of what a link leads to none is shown.
 type seen struct {
-	entry wire.FSEntry
-	err   error
+	entry    wire.FSEntry
+	metadata bool // it has some
+	err      error
 }
 
-func newLook() *look { return &look{known: map[string]seen{}, calls: maxCalls} }
+func newLook(ctx context.Context) *look {
+	return &look{known: map[string]seen{}, calls: maxCalls, had: budget.Held(ctx)}
+}
 
-// next begins another answer to the same request.
-func (l *look) next() {
+// next begins another answer to the same request, of which nothing is held.
+func (l *look) next(ctx context.Context) {
 	clear(l.known)
-	l.calls, l.over = maxCalls, nil
+	l.calls, l.over, l.held = maxCalls, nil, budget.Gathered{}
+	budget.Keep(ctx, l.had)
 }
 
-// at returns the file with a path. It does not follow a link.
-func (l *look) at(ctx context.Context, f files, path string) (wire.FSEntry, error) {
-	if there, ok := l.known[path]; ok {
+// keep remembers what was found at a path.
+func (l *look) keep(ctx context.Context, path string, e wire.FSEntry, err error) {
+	n := len(path) + len(e.Path)
+	if e.Target != nil {
+		n += len(*e.Target)
+	}
+	if l.over = l.held.Add(ctx, entryBytes+int64(n)); l.over == nil {
+		l.listed(path, e, err)
+	}
+}
+
+// listed remembers what was found at a path, and is charged for already.
+func (l *look) listed(path string, e wire.FSEntry, err error) {
+	metadata := len(e.Metadata) > 0
+	e.Metadata = nil
+	l.known[path] = seen{e, metadata, err}
+}
+
+// at returns the file with a path, and its metadata if it is to be shown. It does not follow a link.
+func (l *look) at(ctx context.Context, f files, path string, shown bool) (wire.FSEntry, error) {
+	if there, ok := l.known[path]; ok && !(shown && there.metadata) {
 		return there.entry, there.err
 	}
 	box := boxOf(ctx)
@@ -99,13 +124,13 @@ func (l *look) at(ctx context.Context, f files, path string) (wire.FSEntry, erro
 	l.calls--
 	l.made++
 	e, err := f.Service.StatFS(ctx, box.Tenant, box.ID, path)
-	l.known[path] = seen{e, err}
-	return e, err
+	l.keep(ctx, path, e, err)
+	return e, cmp.Or(l.over, err)
 }
 
 // stat describes what is at a place.
 func (f files) stat(ctx context.Context, at place, l *look) (*envd.EntryInfo, error) {
-	e, err := l.at(ctx, f, at.real)
+	e, err := l.at(ctx, f, at.real, true)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +204,7 @@ func (f files) follow(ctx context.Context, e wire.FSEntry, l *look) (string, wir
 		if at = path.Clean(*e.Target); !path.IsAbs(at) {
 			at = path.Join(path.Dir(e.Path), at)
 		}
-		found, err := l.at(ctx, f, at)
+		found, err := l.at(ctx, f, at, false)
 		if e = found; err != nil {
 			return at, e, err
 		}
@@ -219,7 +244,7 @@ func (f files) MakeDir(ctx context.Context, r *connect.Request[envd.MakeDirReque
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&envd.MakeDirResponse{Entry: f.entry(ctx, at, made, newLook())}), nil
+	return connect.NewResponse(&envd.MakeDirResponse{Entry: f.entry(ctx, at, made, newLook(ctx))}), nil
 }
 
 // Move renames a file or a directory.
@@ -232,7 +257,7 @@ func (f files) Move(ctx context.Context, r *connect.Request[envd.MoveRequest]) (
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&envd.MoveResponse{Entry: f.entry(ctx, to, moved, newLook())}), nil
+	return connect.NewResponse(&envd.MoveResponse{Entry: f.entry(ctx, to, moved, newLook(ctx))}), nil
 }
 
 // ListDir lists what is in a directory, down to a depth.
@@ -245,14 +270,14 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirReque
 		depth = farm.MaxFSDepth // all that there is
 	}
 	box, at := boxOf(ctx), placeOf(r.Msg.GetPath())
-	out, held, l := &envd.ListDirResponse{}, budget.Gathered{Limit: maxListedBytes}, newLook()
+	out, held, l := &envd.ListDirResponse{}, budget.Gathered{Limit: maxListedBytes}, newLook(ctx)
 	for page := (service.FilePage{Limit: farm.MaxFSEntries}); ; {
 		list, err := f.Service.ListFS(ctx, box.Tenant, box.ID, at.real, depth, page)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range list.Items { // many links lead to a neighbour
-			l.known[e.Path] = seen{entry: e}
+			l.listed(e.Path, e, nil) // charged as an entry below
 		}
 		for _, e := range list.Items {
 			shown := f.entry(ctx, at, e, l)
@@ -300,7 +325,7 @@ func (f files) watched(ctx context.Context, h http.Header, given string) (place,
 	if err := callUser(h); err != nil {
 		return at, err
 	}
-	entry, err := f.stat(ctx, at, newLook())
+	entry, err := f.stat(ctx, at, newLook(ctx))
 	if err == nil && entry.GetType() != envd.FileType_FILE_TYPE_DIRECTORY {
 		err = farm.Invalidf("path %s not a directory", farm.Shorten(entry.GetPath()))
 	}
@@ -323,9 +348,12 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 	ping := pingOf(r.Header())
 	var l *look
 	if r.Msg.GetIncludeEntry() {
-		l = newLook()
+		l = newLook(ctx)
 	}
 	for err == nil {
+		if l != nil {
+			l.next(ctx)
+		}
 		var events []wire.Event
 		events, err = watch.Next(ctx, ping)
 		switch {
@@ -337,9 +365,6 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 			return processes(f).ended(ctx, err)
 		case len(events) == 0:
 			err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}})
-		}
-		if l != nil {
-			l.next()
 		}
 		for _, e := range events {
 			var data wire.FileChange
@@ -445,7 +470,7 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.Get
 	out, held, full := &envd.GetWatcherEventsResponse{}, budget.Gathered{Limit: maxPolledBytes}, false
 	var l *look
 	if w.entries {
-		l = newLook()
+		l = newLook(ctx)
 	}
 	for { // an answer of the agent has some hundred, and it keeps some thousand
 		got, err := f.Service.WatcherChanges(ctx, box.Tenant, box.ID, w.id)

@@ -2,13 +2,19 @@ package e2b
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"mime/multipart"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestPlacesOfPaths(t *testing.T) {
@@ -132,5 +138,26 @@ func TestUploadsAreBounded(t *testing.T) {
 		if (err != nil) != (files > maxUploads) || len(written) != min(files, maxUploads) || written[len(written)-1] != strconv.Itoa(min(files, maxUploads)-1) {
 			t.Errorf("%d files: %d are written, %v", files, len(written), err)
 		}
+	}
+}
+
+// The answers of a sandbox about files that links lead to were kept whole until the list was sent, and charged to nobody: up to 64 KiB of metadata each.
+func TestALookKeepsNoMetadata(t *testing.T) {
+	t.Parallel()
+	ctx, hold := budget.New(64<<20).With(t.Context(), "acme", time.Minute)
+	t.Cleanup(hold.Release)
+	l := newLook(ctx)
+	target := strings.Repeat("t", farm.MaxPathBytes)
+	for n := range maxCalls {
+		l.keep(ctx, fmt.Sprint("/", n), wire.FSEntry{Path: fmt.Sprint("/", n), Target: &target, Metadata: map[string]string{"k": "v"}}, nil)
+	}
+	there := l.known["/7"]
+	testbed.Check(t, l.over == nil && len(l.known) == maxCalls && there.metadata && there.entry.Metadata == nil, "%v, %d are known, as %+v", l.over, len(l.known), there)
+	if held, want := budget.Held(ctx), int64(maxCalls*len(target)); held < want {
+		t.Errorf("%d bytes are charged for %d", held, want)
+	}
+	l.next(ctx)
+	if held := budget.Held(ctx); held != 0 || len(l.known) != 0 {
+		t.Errorf("then %d bytes are charged, and %d files known", held, len(l.known))
 	}
 }
