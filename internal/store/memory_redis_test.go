@@ -273,6 +273,56 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	w.must(w.s.Accept(ctx, end))
 }
 
+// TestLongListsOfArtifactsAreBounded: jobs that were accepted made Redis full by their lists of artifacts, which stay when the jobs are forgotten; then the
+// farm stopped. A list that would take more than the tenant may have is a document, unless it is short.
+func TestLongListsOfArtifactsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx, limit, documents := t.Context(), float64(100<<20), storetest.NewDocuments()
+	const extra, short, long = 1024, 4 << 10, 20_000 // MANIFEST_EXTRA, shortManifest
+	// list records an artifact while the tenant has so much, and returns the length of the list in Redis; 0: it is a document.
+	list := func(used int64, path int) int64 {
+		a := w.job("acme")
+		w.must(w.s.Accept(ctx, a))
+		w.must(w.s.Claim(ctx, a.Job.Ref(), "w"))
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", used-1000).Err())
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", 1000).Err())
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{Documents: documents}) // it has not read the memory limit before
+		at := time.UnixMicro(1_800_000_000_123_456)                                   // as long in each list
+		w.must(nil, s.AddArtifacts(ctx, 1, []farm.Artifact{{
+			ID: farm.ArtifactID(a.Job.ID, "a"), Tenant: "acme", JobID: a.Job.ID, SandboxID: w.boxes["acme"], Path: strings.Repeat("p", path), Name: "n", Size: 1,
+			CreatedAt: at, ExpiresAt: at,
+		}}))
+		w.must(s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}))
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", 0).Err())
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", 0).Err())
+		found, _, err := s.Artifacts(ctx, "acme", store.ArtifactFilter{JobID: a.Job.ID}, store.Page{Limit: 2})
+		testbed.Check(t, err == nil && len(found) == 1 && len(found[0].Path) == path, "the list has %d artifacts, %v", len(found), err)
+		doc, err := w.rdb.HGet(ctx, "sf:{acme}:mf:"+a.Job.ID, "doc").Result()
+		w.must(nil, err)
+		if strings.HasPrefix(doc, "@") {
+			return 0
+		}
+		return int64(len(doc))
+	}
+	size := list(0, long)
+	testbed.Require(t, size > long, "without a bound %d bytes are in Redis", size)
+	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(int(limit))).Err())
+	bound := int64(0.35 * limit)
+	room, beside := bound-size-extra, int(size)-long // what a list has beside its path
+	for _, c := range []struct {
+		used   int64
+		path   int
+		inline bool
+	}{
+		{room - 1, long, true}, {room, long, true}, {room + 1, long, false},
+		{2 * bound, short - beside - 1, true}, {2 * bound, short - beside, true}, {2 * bound, short - beside + 1, false},
+	} {
+		got := list(c.used, c.path)
+		testbed.Check(t, (got > 0) == c.inline, "with %d of %d bytes, a list of %d has %d in Redis", c.used, bound, beside+c.path, got)
+	}
+}
+
 // TestUnfinishedJobsOfTwoTenantsLeaveRoom: two tenants who took all they could filled Redis to the share above which nobody's work is accepted. What a
 // tenant may have falls before.
 func TestUnfinishedJobsOfTwoTenantsLeaveRoom(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
+	"github.com/sandfarm/sandfarm/internal/store/tenants"
 )
 
 // manifest is the one record of all artifacts of a job. It lies in Redis or, if it is long, in a document. Entries have numbers that never
@@ -185,7 +186,13 @@ type manifestArgs struct {
 	Count   int    `lua:"count"`   // of artifacts; 0: the manifest is removed
 	Bytes   int64  `lua:"bytes"`   // of all artifacts
 	Expires string `lua:"expires"` // microseconds: when the last of them does
+	// MaxMemory is as in acceptArgs, for a document of more than shortManifest in the record; 0: no bound.
+	MaxMemory int64 `lua:"max_memory"`
 }
+
+// shortManifest is the length of the longest manifest that Redis always keeps: with what a record of it needs besides, less than its job counted when it was accepted.
+// A longer one counts for max_unfinished when it is written, since lists of artifacts stay when their jobs are forgotten.
+const shortManifest = 4 << 10
 
 // writeManifest replaces a manifest that was read; errChanged if it is another one now. The document of an unknown outcome stays: it may be the
 // one that the record names.
@@ -201,14 +208,23 @@ func (s *Store) writeManifest(ctx context.Context, m *manifest, attempt int) err
 		expires = max(expires, m.Entries[i].Expires)
 	}
 	args.Expires = db.Micros(ofNanos(expires))
-	if args.Count > 0 {
-		if args.Doc, err = s.StoreLarge(ctx, m.document(args.Version), data, db.InlineBytes); err != nil {
+	var r db.Reply
+	for _, inline := range []int{db.InlineBytes, shortManifest} {
+		if args.Count > 0 {
+			if args.Doc, err = s.StoreLarge(ctx, m.document(args.Version), data, inline); err != nil {
+				return err
+			}
+		}
+		args.MaxMemory = 0
+		if inline > shortManifest && len(args.Doc) > shortManifest {
+			args.MaxMemory = tenants.UnfinishedLimit(ctx, s.DB)
+		}
+		if r, err = s.Run(ctx, "write manifest", "manifest_write", m.job.Tenant, args); err != nil {
 			return err
 		}
-	}
-	r, err := s.Run(ctx, "write manifest", "manifest_write", m.job.Tenant, args)
-	if err != nil {
-		return err
+		if r.Text(0) != "memory" {
+			break
+		}
 	}
 	old := m.value
 	switch r.Text(0) {

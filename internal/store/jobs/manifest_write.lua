@@ -1,7 +1,8 @@
 -- Replaces a job's manifest, if it is still the version that the caller has read, and keeps the tenant's counts exact: what is added frees the
 -- job's reservation. A manifest without artifacts is removed, and the record of a job with fewer artifacts than before says so. The job
 -- must run under the attempt ('0': any).
--- Replies {'ok'}, {'changed'}, {'fenced'}, {'notfound'}.
+-- max_memory is what the unfinished jobs, open sandboxes and manifests of the tenant may have afterwards ('0': no bound).
+-- Replies {'ok'}, {'changed'}, {'fenced'}, {'notfound'}, {'memory'}.
 local k, stored, job = manifestKey(arg.job), STORED, jobKey(arg.job)
 if arg.attempt ~= '0' then
   local j = call('HMGET', job, 'state', 'attempt')
@@ -13,6 +14,10 @@ if (old[1] or '') ~= arg.read then return {'changed'} end
 local count, box = tonumber(arg.count), old[4] or arg.sandbox
 local held = old[1] and call('HSTRLEN', k, 'doc') + MANIFEST_EXTRA or 0
 local holds = count > 0 and #arg.doc + MANIFEST_EXTRA or 0
+if arg.max_memory ~= '0' and holds > held then
+  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0) + tonumber(call('HGET', stored, 'manifests') or 0)
+  if used + holds - held > tonumber(arg.max_memory) then return {'memory'} end
+end
 local added, more = tonumber(arg.bytes) - (tonumber(old[3]) or 0), count - (tonumber(old[2]) or 0)
 local changed = {stored}
 if old[5] and tonumber(old[5]) <= (tonumber(call('HGET', WALK, 'place')) or 0) then changed[2] = WALK end
