@@ -315,8 +315,12 @@ func TestLongListsOfArtifactsAreBounded(t *testing.T) {
 		path   int
 		inline bool
 	}{
-		{room - 1, long, true}, {room, long, true}, {room + 1, long, false},
-		{2 * bound, short - beside - 1, true}, {2 * bound, short - beside, true}, {2 * bound, short - beside + 1, false},
+		{room - 1, long, true},
+		{room, long, true},
+		{room + 1, long, false},
+		{2 * bound, short - beside - 1, true},
+		{2 * bound, short - beside, true},
+		{2 * bound, short - beside + 1, false},
 	} {
 		got := list(c.used, c.path)
 		testbed.Check(t, (got > 0) == c.inline, "with %d of %d bytes, a list of %d has %d in Redis", c.used, bound, beside+c.path, got)
