@@ -178,9 +178,14 @@ func (l logLine) plain() plainLine {
 
 // lines are those of a sandbox: of its jobs, its end and its processes, each from the oldest.
 func (d *Gateway) lines(ctx context.Context, tenant string, box *wire.Sandbox) (out []logLine, err error) {
-	q := service.JobQuery{SandboxID: box.ID, Page: store.Page{Limit: rest.PageMax}}
+	q := service.JobQuery{SandboxID: box.ID, Page: store.Page{Limit: rest.PageMax}, Placeless: true}
 	var newest [][]logLine
-	for range logPages {
+	for page := range logPages {
+		if page > 0 { // each counts as a request
+			if _, err := d.Gate.More(ctx, tenant, 1); err != nil {
+				return nil, err
+			}
+		}
 		jobs, err := d.Service.Jobs(ctx, tenant, q)
 		if err != nil {
 			return nil, err

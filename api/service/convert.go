@@ -65,6 +65,15 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 
 // job converts a job. It reads what a queued job waits for, and makes links for artifacts.
 func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
+	out := s.shownJob(ctx, j)
+	if j.State == farm.JobQueued {
+		out.Position, out.EstimateSeconds, out.Waiting = s.place(ctx, j)
+	}
+	return out
+}
+
+// shownJob is job without what a queued job waits for.
+func (s *Service) shownJob(ctx context.Context, j *farm.Job) wire.Job {
 	out := wire.Job{
 		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.GracefulRequeues,
 		CreatedAt: j.CreatedAt.UTC(), StartedAt: instant(j.StartedAt), FinishedAt: instant(j.FinishedAt),
@@ -74,9 +83,6 @@ func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 	out.Error = jobError(j)
 	if j.Outcome != "" {
 		out.Outcome = new(string(j.Outcome))
-	}
-	if j.State == farm.JobQueued {
-		out.Position, out.EstimateSeconds, out.Waiting = s.place(ctx, j)
 	}
 	return out
 }

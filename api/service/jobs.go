@@ -79,6 +79,7 @@ type JobQuery struct {
 	Outcome          string
 	Created          store.TimeRange
 	Page             store.Page
+	Placeless        bool // what the queued ones wait for is not read
 }
 
 // Jobs lists jobs, newest first.
@@ -106,7 +107,11 @@ func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.Lis
 	}
 	list.NextCursor = wire.Cursor(next)
 	for _, job := range jobs {
-		list.Items = append(list.Items, s.job(ctx, job))
+		if q.Placeless {
+			list.Items = append(list.Items, s.shownJob(ctx, job))
+		} else {
+			list.Items = append(list.Items, s.job(ctx, job))
+		}
 	}
 	return list, nil
 }

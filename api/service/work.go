@@ -306,6 +306,8 @@ func (s *Service) waiting(ctx context.Context, j *farm.Job, wait store.Wait, pos
 	switch {
 	case wait.Before == 1:
 		return is(waitsFIFO, "Jobs of a sandbox run one after the other, and one comes first: %s (%s, %s).", wait.Head, wait.HeadKind, wait.HeadState)
+	case wait.Before == store.MaxPlace:
+		return is(waitsFIFO, "Jobs of a sandbox run one after the other, and %d or more come first: %s (%s, %s) and those behind it.", wait.Before, wait.Head, wait.HeadKind, wait.HeadState)
 	case wait.Before > 1:
 		return is(waitsFIFO, "Jobs of a sandbox run one after the other, and %d come first: %s (%s, %s) and those behind it.", wait.Before, wait.Head, wait.HeadKind, wait.HeadState)
 	case wait.Parked && !j.Inline && wait.MaxRunning >= 0 && wait.Running >= wait.MaxRunning:

@@ -16,7 +16,7 @@ type Job struct {
 	SandboxID string `json:"sandbox_id" doc:"the sandbox it works in"`
 	State     string `json:"state" doc:"state of the job; code that raised an exception is completed" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
 	Attempt   int    `json:"attempt" doc:"how many workers have started it; 0 while it is queued"`
-	Position  int    `json:"position" doc:"position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox; 0 otherwise"`
+	Position  int    `json:"position" doc:"position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox, where 1001 is any place behind the first 1000; 0 otherwise"`
 
 	// EstimateSeconds is usually null: it is known only if creates of the queue have started recently.
 	EstimateSeconds *float64 `json:"estimate_seconds" doc:"estimated seconds until a create or run starts, from the recent pace of its queue; null: not known"`

@@ -86,6 +86,7 @@ const (
 	DurabilityAOF      = db.DurabilityAOF
 	DurabilityReplica  = db.DurabilityReplica
 	InlineBytes        = db.InlineBytes
+	MaxPlace           = jobs.MaxPlace
 	ScanStretch        = db.ScanStretch
 
 	EndEventBytes = jobs.EndEventBytes

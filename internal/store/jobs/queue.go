@@ -285,11 +285,14 @@ func (s *Store) mayUnpark(w *waitingOfTenant) int {
 	return min(int(w.hold.Val()), max(int(limit)-int(w.active.Val()), 0))
 }
 
+// MaxPlace is how many jobs of a FIFO Wait looks at.
+const MaxPlace = 1000
+
 // Wait is what the records say about what a queued job waits for. The zero value is that of a job that does not wait.
 type Wait struct {
-	Position int // in its sandbox's FIFO among the jobs that wait, 1 is next; also 1 of jobs that do not wait in the FIFO
+	Position int // in its sandbox's FIFO among the jobs that wait, 1 is next; also 1 of jobs that do not wait in the FIFO; MaxPlace+1 behind these
 
-	Before    int    // jobs that come first in the FIFO, with the one that runs
+	Before    int    // jobs that come first in the FIFO, with the one that runs; MaxPlace: so many or more
 	Head      string // id of the first of them; "": there is none
 	HeadKind  farm.JobKind
 	HeadState farm.JobState
@@ -305,7 +308,7 @@ type Wait struct {
 	SandboxState farm.SandboxState
 }
 
-// Wait reads what a queued job waits for, in one step. It is cheap: it looks at the job, its sandbox, and a few counts of its tenant.
+// Wait reads what a queued job waits for, in one step. It is cheap: it looks at the job, the beginning of its FIFO, its sandbox, and a few counts of its tenant.
 func (s *Store) Wait(ctx context.Context, job *farm.Job) (Wait, error) {
 	if job.State != farm.JobQueued {
 		return Wait{}, nil

@@ -432,4 +432,16 @@ func waitOfAJob(t *testing.T, factory Factory) {
 	check("a read, which does not wait in the FIFO", b.accept(t, Read(box.ID)).Job, store.Wait{
 		Position: 1, Slots: 1, Running: 3, MaxRunning: 3, Queue: farm.NodeQueue("n1"), Node: "n1", SandboxState: farm.SandboxReady,
 	})
+	for more, want := range []store.Wait{{Position: store.MaxPlace, Before: store.MaxPlace - 1}, {Position: store.MaxPlace + 1, Before: store.MaxPlace}, {Position: store.MaxPlace + 1, Before: store.MaxPlace}} {
+		first := make([]any, store.MaxPlace-1) // before the job in its FIFO
+		if more > 0 {
+			first = first[:1]
+		}
+		for i := range first {
+			first[i] = farm.NewID(farm.JobPrefix)
+		}
+		testbed.Must(t, b.rdb.LPush(t.Context(), b.prefix+"{acme}:line:"+box.ID, first...).Err())
+		got, err := b.Wait(t.Context(), last)
+		testbed.Check(t, err == nil && got.Position == want.Position && got.Before == want.Before, "behind %d jobs: %+v, %v", store.MaxPlace-1+more, got, err)
+	}
 }

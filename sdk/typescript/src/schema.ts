@@ -963,7 +963,7 @@ export interface components {
             links: components["schemas"]["Links"];
             /** @description whether what it ran was successful: failed if code raised, an exit code is not 0 or a package of a create or an install was not installed (those of a run are in result.installed), and if the job failed, timed out or was lost; null: it has not ended, or was canceled */
             outcome: ("ok" | "failed") | null;
-            /** @description position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox; 0 otherwise */
+            /** @description position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox, where 1001 is any place behind the first 1000; 0 otherwise */
             position: number;
             /** @description the request, code up to 64 KiB; null if the farm itself created the job */
             request: components["schemas"]["JobSpec"] | null;
