@@ -216,6 +216,7 @@ func (w *Worker) restore(ctx context.Context, j *activeJob) error {
 		w.log.ErrorContext(ctx, "sandbox was not resumed", "sandbox_id", box.ID, "error", err)
 		return farm.Wrap(err, farm.CodeUnavailable, "The engine could not resume sandbox %s, which stays hibernated. Try again later.", box.ID)
 	}
+	leave() // an agent that does not answer keeps nobody waiting
 	w.node.Disconnect(box.ID)
 	w.giveDeadline(work, box)
 	if err := w.node.Checkpoints().RemoveCheckpoint(work, id); err != nil {

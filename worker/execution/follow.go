@@ -37,6 +37,9 @@ const (
 	turnTimeout = 10 * time.Second
 	// steady is how long a connection must have worked for its break to count as the first.
 	steady = 5 * time.Second
+	// redialPause is how long a broken connection rests before it is dialled again. It doubles up to redialMost while connections last less than steady,
+	// whatever came over them: where each is a process of the engine, no tenant pays for it.
+	redialPause, redialMost = 300 * time.Millisecond, 5 * time.Second
 )
 
 // execution is the code or the commands of a job in a sandbox, from the first frame to the outcome.
@@ -121,8 +124,12 @@ func (x *Runner) collect(e *execution, limits farm.Limits, published uint64) {
 // sandbox is lost.
 func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string, attach func() (moved bool, err error)) error {
 	var broken, since time.Time // since is broken with the time in which the engine was silent
-	for {
+	for pause := redialPause; ; pause = min(2*pause, redialMost) {
+		began := time.Now()
 		moved, err := attach()
+		if time.Since(began) > steady {
+			pause = redialPause
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -150,7 +157,7 @@ func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string
 			return err
 		}
 		x.log.WarnContext(ctx, "connection to a sandbox broke; dialling again", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
-		if err := retry.Sleep(ctx, 300*time.Millisecond); err != nil {
+		if err := retry.Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
