@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 )
 
@@ -92,3 +93,11 @@ type headerConn struct {
 
 // Read implements net.Conn.
 func (c *headerConn) Read(b []byte) (int, error) { return c.header.Read(b, c.Conn.Read) }
+
+// OneRange removes a request for several ranges, each of which is a read of its own: the answer is the whole, as RFC 9110 (14.2) allows. Whoever
+// serves content by http.ServeContent calls it before.
+func OneRange(r *http.Request) {
+	if strings.Contains(strings.Join(r.Header.Values("Range"), ","), ",") {
+		r.Header.Del("Range")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // errNowCached means that the file is in the cache now and must be read there, or be downloaded anew.
@@ -269,13 +270,6 @@ func (c *content) Close() error {
 	return c.x.leave(f)
 }
 
-// oneRange removes a request for several ranges, each of which may be read from the object store: the answer is the whole, as RFC 9110 (14.2) allows.
-func oneRange(r *http.Request) {
-	if strings.Contains(strings.Join(r.Header.Values("Range"), ","), ",") {
-		r.Header.Del("Range")
-	}
-}
-
 // serveFile serves a file or a range of it.
 func (x *Index) serveFile(w http.ResponseWriter, r *http.Request, want wanted) {
 	c := &content{x: x, ctx: r.Context(), want: want, size: want.size}
@@ -294,7 +288,7 @@ func (x *Index) serveFile(w http.ResponseWriter, r *http.Request, want wanted) {
 		h.Set("ETag", `"`+want.algorithm+"-"+want.hash+`"`)
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	oneRange(r)
+	httpserver.OneRange(r)
 	http.ServeContent(w, r, "", time.Time{}, c)
 	if c.err != nil {
 		if r.Context().Err() == nil {

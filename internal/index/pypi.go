@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // projectMax is the longest name of a project; PyPI's longest have about 100 characters.
@@ -111,7 +112,7 @@ func (x *Index) serveText(w http.ResponseWriter, r *http.Request, kind, sum stri
 	if r.Method != http.MethodHead && r.Header.Get("If-None-Match") != `"`+sum+`"` {
 		x.weigh(r, int64(len(text)))
 	}
-	oneRange(r)
+	httpserver.OneRange(r)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("ETag", `"`+sum+`"`)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 const (
@@ -52,7 +54,7 @@ func (h *Handler) makeBucket(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// getObject answers GET and HEAD, with ranges and conditions.
+// getObject answers GET and HEAD, with a range and conditions. As with S3 itself, several ranges get the whole object.
 func (h *Handler) getObject(w http.ResponseWriter, r *request) error {
 	file, o, err := h.folder.open(r.bucket, r.key)
 	if err != nil {
@@ -73,6 +75,7 @@ func (h *Handler) getObject(w http.ResponseWriter, r *request) error {
 		}
 	}
 	header.Set("ETag", o.etag())
+	httpserver.OneRange(r.Request)
 	http.ServeContent(w, r.Request, "", o.modified, file)
 	return nil
 }

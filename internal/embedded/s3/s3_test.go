@@ -99,6 +99,36 @@ func TestSignatureCoversTheWholeLink(t *testing.T) {
 	}
 }
 
+// Each of several ranges was a part of its own: 3700 of them, in a header of 15 KiB, took 50 ms of a core that API and worker share. S3 answers with the
+// whole object, too.
+func TestSeveralRangesGetTheWholeObject(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	put(t, s, "k", "text")
+	link, err := s.Presign(t.Context(), "k", blob.PresignOptions{})
+	testbed.Must(t, err)
+	for ranges, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"bytes=0-0":     {http.StatusPartialContent, "t"},
+		"bytes=0-0,1-1": {http.StatusOK, "text"},
+		"bytes=" + strings.TrimSuffix(strings.Repeat("0-0,", 3700), ","): {http.StatusOK, "text"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link, nil)
+		testbed.Must(t, err)
+		req.Header.Set("Range", ranges)
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		testbed.Must(t, err)
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		testbed.Must(t, err)
+		if resp.StatusCode != want.status || string(body) != want.text {
+			t.Errorf("%.20s gives %s: %.20q, want %d: %q", ranges, resp.Status, body, want.status, want.text)
+		}
+	}
+}
+
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	testbed.Must(t, os.MkdirAll(filepath.Dir(file), 0o700))
