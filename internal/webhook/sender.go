@@ -46,7 +46,7 @@ func NewSender(policy Policy) *Sender {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: httpserver.BoundAnswers(&http.Transport{
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConns: 32, IdleConnTimeout: 30 * time.Second,
-			MaxResponseHeaderBytes: 16 << 10,
+			MaxResponseHeaderBytes: 16 << 10, DisableCompression: true,
 		}),
 	}}
 }
@@ -83,7 +83,7 @@ func (s *Sender) Post(ctx context.Context, to, id string, secret, body []byte, a
 		return &Failure{Host: req.URL.Host, Gone: errors.Is(err, egressproxy.ErrNotPublic), Reason: withoutAddress(err)}
 	}
 	defer func() { _ = answer.Body.Close() }()
-	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10)
+	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10) // as they come: unpacked, an endless answer may have no byte
 	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
 		return nil
 	}
