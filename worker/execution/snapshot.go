@@ -10,17 +10,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // snapshot is the state of a collector between two frames. Its encoding is the length of the JSON text (4 bytes, big endian), the
-// JSON text, and then the bytes of the streams, whose lengths are in the text.
+// JSON text, and then the bytes of the streams and of the displayed values, whose lengths are in the text: in JSON a byte can take six.
 type snapshot struct {
 	Seq      uint64              `json:"seq"`
 	Outputs  [][2]sinkState      `json:"outputs"`
-	Rich     []farm.RichResult   `json:"rich,omitempty"`
+	Rich     []farm.RichResult   `json:"rich,omitempty"`   // without their data
+	Values   []int               `json:"values,omitempty"` // bytes of the data of each of Rich; nil: an older worker left them there
 	Redacted int                 `json:"shown,omitempty"`
 	Large    int                 `json:"large,omitempty"`
 	Stored   int64               `json:"stored,omitempty"`
@@ -57,10 +60,10 @@ type sinkState struct {
 }
 
 // snapshot encodes the collector's state. Queued events and displays must have been taken before. It returns a function that makes a reader of
-// the encoding, valid until the collector changes, and its length: spools are not copied.
+// the encoding, valid until the collector changes, and its length: spools and displayed values are not copied.
 func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 	state := snapshot{
-		Seq: c.seq, Rich: c.rich, Redacted: c.shown, Large: c.large, Stored: c.stored, RichSent: c.richSent, Sent: c.sent, Texts: c.texts,
+		Seq: c.seq, Rich: slices.Clone(c.rich), Redacted: c.shown, Large: c.large, Stored: c.stored, RichSent: c.richSent, Sent: c.sent, Texts: c.texts,
 		RichFull: c.richFull, Clearing: c.clearing, Cleared: c.cleared, Marks: c.marks, Notes: c.notes, Missing: c.missing,
 	}
 	if c.unstored != nil {
@@ -86,6 +89,11 @@ func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 			add(s.unsent.len(), func() io.Reader { return s.unsent.first(s.unsent.len()) })
 		}
 		state.Outputs = append(state.Outputs, pair)
+	}
+	for i, r := range c.rich {
+		state.Rich[i].Data = ""
+		state.Values = append(state.Values, len(r.Data))
+		add(int64(len(r.Data)), func() io.Reader { return strings.NewReader(r.Data) })
 	}
 	text, err := farm.Encode(state)
 	if err != nil {
@@ -117,7 +125,8 @@ func (s *sink) state() (sinkState, error) {
 
 var errSnapshot = errors.New("the snapshot is damaged")
 
-// restore puts a new collector into the state of a snapshot. After an error it can be called again.
+// restore puts a new collector into the state of a snapshot, and charges what it brings: streams without room are cut. After an error it can be
+// called again.
 func (c *collector) restore(r io.Reader) (err error) {
 	length, err := take(r, 4)
 	if err != nil {
@@ -131,13 +140,9 @@ func (c *collector) restore(r io.Reader) (err error) {
 	if err := json.Unmarshal(text, &state); err != nil {
 		return fmt.Errorf("%w: %w", errSnapshot, err)
 	}
-	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Redacted, state.Large, state.Stored
+	c.seq, c.shown, c.large, c.stored = state.Seq, state.Redacted, state.Large, state.Stored
 	c.sent, c.texts, c.missing = state.Sent, state.Texts, state.Missing
 	c.richSent, c.richFull, c.marks, c.notes = state.RichSent, state.RichFull, state.Marks, state.Notes
-	c.inline = 0
-	for _, r := range c.rich {
-		c.inline += inlineSize(r)
-	}
 	c.clearing, c.cleared = state.Clearing, state.Cleared
 	if e := state.Unstored; e != nil {
 		c.unstored = farm.Errorf(e.Code, "%s", e.Message)
@@ -161,23 +166,55 @@ func (c *collector) restore(r io.Reader) (err error) {
 			if err := s.restore(pair[k], r); err != nil {
 				return err
 			}
+			c.inMemory.bytes += int64(s.inlined())
+			c.makeRoom(s, nil)
 		}
 		c.outputs = append(c.outputs, o)
 	}
-	c.chargeRestored()
+	if err := c.restoreRich(state, r); err != nil {
+		return err
+	}
 	if n, err := io.ReadFull(r, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
 		return cmp.Or(ignoreEnd(err), errSnapshot)
 	}
 	return nil
 }
 
+// restoreRich takes the displayed values of a snapshot, with the next bytes of it. Those without room are left out.
+func (c *collector) restoreRich(state snapshot, r io.Reader) error {
+	if len(state.Values) > 0 && len(state.Values) != len(state.Rich) {
+		return errSnapshot
+	}
+	c.rich, c.inline = nil, 0
+	for i, entry := range state.Rich {
+		if len(state.Values) > 0 {
+			data, err := take(r, int64(state.Values[i]))
+			if err != nil {
+				return err
+			}
+			entry.Data = string(data)
+		}
+		switch {
+		case c.charge(weight(entry)):
+		case entry.Artifact == nil:
+			c.note(noRoomForValues)
+			continue
+		default: // it is in the object store
+			c.inMemory.bytes += weight(entry)
+		}
+		c.rich = append(c.rich, entry)
+		c.inline += inlineSize(entry)
+	}
+	return nil
+}
+
 // take reads n bytes of a snapshot.
 func take(r io.Reader, n int64) ([]byte, error) {
-	var data bytes.Buffer
 	if n < 0 || n > maxSnapshot {
 		return nil, errSnapshot
 	}
-	if _, err := io.CopyN(&data, r, n); err != nil {
+	data := bytes.NewBuffer(make([]byte, 0, min(n, takeAhead)+bytes.MinRead)) // it grows only where more is read
+	if _, err := io.CopyN(data, r, n); err != nil {
 		return nil, cmp.Or(ignoreEnd(err), errSnapshot)
 	}
 	return data.Bytes(), nil
@@ -221,7 +258,7 @@ func (s *sink) restore(state sinkState, r io.Reader) error {
 func (s *sink) restoreUnsent(r io.Reader, state sinkState) error {
 	s.unsent.close()
 	for left := int64(state.Rest); left > 0; {
-		piece, err := take(r, min(left, 1<<20))
+		piece, err := take(r, min(left, takeAhead))
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -227,28 +226,6 @@ func (s *sink) more(p []byte) int64 {
 		return 0
 	}
 	return min(s.cost+int64(costOf(p)), int64(s.limit)) - int64(s.inlined())
-}
-
-// chargeRestored charges what a snapshot has brought. Streams without room are cut, and values are left out.
-func (c *collector) chargeRestored() {
-	for _, o := range c.outputs {
-		for _, s := range o.both() {
-			c.inMemory.bytes += int64(s.inlined())
-			c.makeRoom(s, nil)
-		}
-	}
-	c.rich = slices.DeleteFunc(c.rich, func(r farm.RichResult) bool {
-		if c.charge(weight(r)) {
-			return false
-		}
-		if r.Artifact != nil { // it is in the object store
-			c.inMemory.bytes += weight(r)
-			return false
-		}
-		c.inline -= inlineSize(r)
-		c.note(noRoomForValues)
-		return true
-	})
 }
 
 // weight is what an entry of a displayed value takes.

@@ -21,6 +21,8 @@ const (
 	ackFrames = 1 << 15
 	// maxSnapshot bounds each piece of a snapshot, far above what is written.
 	maxSnapshot = 256 << 20
+	// takeAhead of a piece is allocated before it is read: the head or tail of a stream, or a displayed value, has no more.
+	takeAhead = 1 << 20
 )
 
 // staging lets the agent of a long execution forget what it has sent: the full parts of long outputs are in the object store, as

@@ -3,6 +3,7 @@ package execution
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -109,12 +110,54 @@ func TestDamagedSnapshotIsAnError(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
 	testbed.Must(t, c.add(out(1, "hello")))
+	testbed.Must(t, c.add(display(2, map[string]string{"text/plain": "shown"})))
 	data := encoded(t, c)
 	testbed.Must(t, collectorOf(code(), 0).restore(bytes.NewReader(data)))
 	for n := range data {
 		testbed.Check(t, collectorOf(code(), 0).restore(bytes.NewReader(data[:n])) != nil, "the first %d bytes of %d are a snapshot", n, len(data))
 	}
 	testbed.Check(t, collectorOf(code(), 0).restore(bytes.NewReader(append(data, 'x'))) != nil, "a snapshot with one more byte is one")
+}
+
+// Displayed values of control characters took six times their bytes in a snapshot, beside the encoder's copy of them: nobody was charged for it.
+func TestSnapshotsHaveValuesAsTheyAre(t *testing.T) {
+	t.Parallel()
+	c, again := collectorOf(code(), 0), collectorOf(code(), 0)
+	again.job = c.job
+	text := strings.Repeat("\x01", c.limits.MaxInlineRich)
+	const values = 10
+	for seq := range uint64(values) {
+		testbed.Must(t, c.add(display(seq+1, map[string]string{"text/plain": text})))
+	}
+	c.take()
+	testbed.Require(t, len(c.rich) == values && len(c.displays) == 0, "%d values are in the result", len(c.rich))
+	data := encoded(t, c)
+	inText, all := int(binary.BigEndian.Uint32(data)), values*len(text)
+	testbed.Check(t, inText < 2000 && len(data) == 4+inText+all, "a snapshot of %d bytes of values has %d, of which %d are JSON", all, len(data), inText)
+	testbed.Must(t, again.restore(bytes.NewReader(data)))
+	testbed.Diff(t, "values", c.rich, again.rich)
+	testbed.Check(t, again.inline == c.inline && again.inMemory.bytes == c.inMemory.bytes, "restored values count %d and %d, want %d and %d",
+		again.inline, again.inMemory.bytes, c.inline, c.inMemory.bytes)
+}
+
+// The release before wrote displayed values into the text.
+func TestSnapshotsOfTheReleaseBefore(t *testing.T) {
+	t.Parallel()
+	snapshot := func(text string) io.Reader {
+		return strings.NewReader(string(binary.BigEndian.AppendUint32(nil, uint32(len(text)))) + text + "hello")
+	}
+	const text = `{"seq":3,"outputs":[[{"limit":1048576,"total":5,"cost":5,"head":5,"tail":0,"at":0,"full":false},{"limit":1048576,"total":0,"head":0,"tail":0,"at":0,"full":false}]],` +
+		`"rich":[{"display":0,"mime":"text/plain","data":"a\u0001\n"},{"display":1,"mime":"image/png","artifact":{"path":".output/display-1.png","size":7}},` +
+		`{"display":2,"mime":"image/png","data":"QUFB"}],"shown":3,"large":1,"stored":7,"sent":[5,0]}`
+	c := collectorOf(code(), 0)
+	testbed.Must(t, c.restore(snapshot(text)))
+	testbed.Require(t, len(c.rich) == 3 && c.rich[1].Artifact != nil, "values %+v", c.rich)
+	testbed.Check(t, c.rich[0].Data == "a\x01\n" && c.rich[1].Data == "" && c.rich[2].Data == "QUFB" && c.inline == costOf("a\x01\n")+3 && c.outputs[0].stdout.text() == "hello",
+		"values %+v, which count %d, and %q", c.rich, c.inline, c.outputs[0].stdout.text())
+	for _, lengths := range []string{"0,0", "0,0,0,0", "0,0,-1", "0,0,1"} {
+		damaged := strings.TrimSuffix(text, "}") + `,"values":[` + lengths + `]}`
+		testbed.Check(t, collectorOf(code(), 0).restore(snapshot(damaged)) != nil, "three values with the lengths %s are read", lengths)
+	}
 }
 
 // A snapshot that breaks off is read again, into the same collector.
