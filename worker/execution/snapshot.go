@@ -162,6 +162,7 @@ func (c *collector) restore(r io.Reader) (err error) {
 		} else {
 			o = c.newOutput(commandPrefix(i))
 		}
+		c.outputs = append(c.outputs, o) // first, so that it is closed with the others
 		for k, s := range o.both() {
 			if err := s.restore(pair[k], r); err != nil {
 				return err
@@ -169,7 +170,6 @@ func (c *collector) restore(r io.Reader) (err error) {
 			c.inMemory.bytes += int64(s.inlined())
 			c.makeRoom(s, nil)
 		}
-		c.outputs = append(c.outputs, o)
 	}
 	if err := c.restoreRich(state, r); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -172,6 +173,22 @@ func TestSnapshotIsReadAgain(t *testing.T) {
 	}
 	testbed.Must(t, again.restore(bytes.NewReader(data)))
 	testbed.Diff(t, "bytes of values", c.inline, again.inline)
+}
+
+// What a snapshot has brought before it breaks off is given back: the first stream of a command whose second one is missing stayed charged.
+func TestSnapshotThatBreaksOffHoldsNothing(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(64 << 20)
+	request := &farm.Request{Command: &farm.CommandRequest{Commands: make([]string, 1)}}
+	c, again := running(request, room{}), running(request, room{memory: memory})
+	text := strings.Repeat("x", c.limits.MaxStreamInline+1)
+	testbed.Must(t, c.add(start(1, 0)))
+	testbed.Must(t, c.add(out(2, text)))
+	testbed.Must(t, c.add(agent.Frame{Seq: 3, Type: agent.FrameStderr, Payload: []byte(text)}))
+	data := encoded(t, c)
+	testbed.Check(t, again.restore(bytes.NewReader(data[:len(data)-1])) != nil, "a snapshot without its last byte is one")
+	again.close()
+	empty(t, memory)
 }
 
 // The record of a job of many commands stays small: once limits.MaxResultInline is used up, each stream has little of it.
