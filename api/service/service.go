@@ -112,7 +112,7 @@ type Store interface {
 // Uploads counts the bytes of staged uploads, and of copies of files for their readers, against a tenant's quota.
 type Uploads interface {
 	KeepUploads(ctx context.Context, job farm.Ref, bytes int64) error
-	KeepCopy(ctx context.Context, job farm.Ref, bytes int64, linked time.Duration) error
+	KeepCopy(ctx context.Context, job farm.Ref, size int64, linked time.Duration) error
 }
 
 // Links has the key that signs links to ports.

@@ -294,8 +294,7 @@ func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.
 	return result, err
 }
 
-// chargeCopy charges the copy of a file to its tenant before it is written; an empty one counts a byte, so that it is removed like others.
-// CodeTooLarge, CodeExhausted: there may be none.
+// chargeCopy charges the copy of a file to its tenant before it is written. CodeTooLarge, CodeExhausted: there may be none.
 func (x *Runner) chargeCopy(ctx context.Context, t Task, size int64) error {
 	limits, linked := x.cfg.Limits, time.Duration(0)
 	switch link := t.Request.File.Link; {
@@ -307,7 +306,7 @@ func (x *Runner) chargeCopy(ctx context.Context, t Task, size int64) error {
 	case link: // its time begins when it is made, which its caller waits for
 		linked = time.Duration(limits.LinkSeconds+limits.WaitMaxSeconds) * time.Second
 	}
-	return x.retry(ctx, func(ctx context.Context) error { return x.store.KeepCopy(ctx, t.Job.Ref(), max(size, 1), linked) })
+	return x.retry(ctx, func(ctx context.Context) error { return x.store.KeepCopy(ctx, t.Job.Ref(), size, linked) })
 }
 
 // part returns the range of a file of this size that a request asks for; a negative offset counts from the end.

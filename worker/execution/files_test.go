@@ -65,13 +65,13 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		path string
 		link bool
 		code farm.Code
-		kept int64 // bytes of the copy
+		kept int64 // what the copy counts
 	}{
 		{"small", false, "", 0}, // it is in the answer
-		{"small", true, "", 100},
-		{"empty", true, "", 1},
+		{"small", true, "", farm.StoredBytes(100)},
+		{"empty", true, "", farm.StoredBytes(0)},
 		{"2mb", true, farm.CodeExhausted, 0},
-		{"2mb", false, "", 2 * mb}, // reads have some room beyond the quota
+		{"2mb", false, "", farm.StoredBytes(2 * mb)}, // reads have some room beyond the quota
 		{"shrinks", false, farm.CodeConflict, 0},
 		{"huge", true, farm.CodeTooLarge, 0},
 		{"huge", false, farm.CodeTooLarge, 0},
@@ -86,7 +86,7 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		testbed.Check(t, farm.CodeOf(err) == c.code, "%s, link %v: %+v, %v; want %q", c.path, c.link, got, err, c.code)
 		var copied int64
 		testbed.Must(t, b.Blobs.List(t.Context(), farm.StagingOf(job), func(o blob.Info) error {
-			copied += max(o.Size, 1)
+			copied += farm.StoredBytes(o.Size)
 			return nil
 		}))
 		kept += c.kept

@@ -86,34 +86,37 @@ func uploadsEndWithTheirJob(t *testing.T, factory Factory) {
 	testbed.Check(t, n == 0, "%d of the indexes are left", n)
 }
 
-// copiesAreCharged: the copy of a file for a caller counts like an upload, that of a link until some minutes after the link, that of a reader for an
+// copiesAreCharged: the copy of a file for a caller counts like an artifact, that of a link until some minutes after the link, that of a reader for an
 // hour after its last sign of life. Only the latter may exceed the quota, as results of reads do.
 func copiesAreCharged(t *testing.T, factory Factory) {
 	const limit, room = 1 << 20, 64 << 20
+	const link, content = limit - farm.ArtifactBytes, room - farm.ArtifactBytes // what the files may have
 	b := setup(t, factory)
 	b.storageQuota(t, limit>>20)
 	linked, read := b.running(t), b.running(t)
-	keep := func(job farm.Ref, bytes int64, life time.Duration) {
+	keep := func(job farm.Ref, size int64, life time.Duration) {
 		t.Helper()
-		testbed.Must(t, b.KeepCopy(t.Context(), job, bytes, life))
+		testbed.Must(t, b.KeepCopy(t.Context(), job, size, life))
 		testbed.Must(t, b.documents.PutDocument(t.Context(), farm.StagingOf(job)+"read", []byte("x")))
 	}
-	full := func(job farm.Ref, bytes int64, life time.Duration) {
+	full := func(job farm.Ref, size int64, life time.Duration) {
 		t.Helper()
-		err := b.KeepCopy(t.Context(), job, bytes, life)
-		testbed.Check(t, farm.CodeOf(err) == farm.CodeExhausted, "%d bytes are kept: %v", bytes, err)
+		err := b.KeepCopy(t.Context(), job, size, life)
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeExhausted, "a copy of %d bytes is kept: %v", size, err)
 	}
-	full(linked, limit+1, time.Second)
-	keep(linked, limit, 2*time.Hour)
-	full(read, room+1, 0)
-	keep(read, room, 0)
+	full(linked, link+1, time.Second)
+	keep(linked, link-1, 2*time.Hour)
+	keep(linked, link, 2*time.Hour)
+	full(read, content+1, 0)
+	keep(read, content-1, 0)
+	keep(read, content, 0)
 	b.stored(t, store.Stored{Kept: limit + room})
 	for _, job := range []farm.Ref{linked, read} { // the end of the job changes nothing: its caller reads the copy afterwards
 		_, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{}, Token: job.ID})
 		testbed.Must(t, err)
 	}
 	b.clock.forward(59 * time.Minute)
-	keep(read, room, 0) // it is slow, but alive
+	keep(read, content, 0) // it is slow, but alive
 	b.clock.forward(59 * time.Minute)
 	b.trim(t, store.Trimmed{})
 	b.clock.forward(2 * time.Minute)

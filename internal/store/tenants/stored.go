@@ -137,11 +137,11 @@ func (s *Store) KeepUploads(ctx context.Context, job farm.Ref, bytes int64) erro
 	return Keep(ctx, s.DB, job.Tenant, farm.StagingPrefix+job.ID, bytes)
 }
 
-// KeepCopy sets how many bytes the copy of a file counts as stored that a read makes for its caller. It is called before the copy is written, and
+// KeepCopy counts the copy of a file of size bytes as stored that a read makes for its caller, by farm.StoredBytes. It is called before the copy is written, and
 // KeepUploads with 0 bytes when it is removed. With a link, it is removed some minutes after linked has passed; without one, which is 0,
 // an hour after the last call, and it may exceed the quota a little, as results of reads do. CodeExhausted: the storage of the tenant is full, and nothing changes.
-func (s *Store) KeepCopy(ctx context.Context, job farm.Ref, bytes int64, linked time.Duration) error {
-	args, lease := storedKeepArgs{ID: farm.StagingPrefix + job.ID, Bytes: bytes, Read: linked == 0}, keepLease
+func (s *Store) KeepCopy(ctx context.Context, job farm.Ref, size int64, linked time.Duration) error {
+	args, lease := storedKeepArgs{ID: farm.StagingPrefix + job.ID, Bytes: farm.StoredBytes(size), Read: linked == 0}, keepLease
 	if linked > 0 {
 		lease = linked + linkSlack
 	}
