@@ -271,6 +271,34 @@ func TestCreateLargerThanTheHostIsLeftToOthers(t *testing.T) {
 	b.Reserved(farm.Capacity{MemoryMB: 5999, CPUs: 2})
 }
 
+// A create of more cores than the host has gets those of the host, and reserves as many: four of 64 cores took all that 2 cores could give, and no
+// other create started.
+func TestCreateReservesTheCoresThatItGets(t *testing.T) {
+	t.Parallel()
+	const cores, memory = 4, 64
+	b := setup(t)
+	b.cfg.CPUOvercommit = 16
+	w := b.measured(16_000, cores)
+	reserved := farm.Capacity{}
+	for _, c := range []struct{ asks, gets float64 }{{cores - 1, cores - 1}, {cores, cores}, {cores + 1, cores}, {16 * cores, cores}} {
+		job, _ := b.Sized(memory, c.asks)
+		ok, err := w.placement.Reserve(t.Context(), b.Claim(job, w.id))
+		testbed.Require(t, ok && err == nil, "%g cores: reserved %v, %v", c.asks, ok, err)
+		reserved = reserved.Plus(farm.Capacity{MemoryMB: memory, CPUs: c.gets})
+		b.Reserved(reserved)
+	}
+}
+
+// So does a container whose reservation was lost.
+func TestReconciledReservationsHaveTheCoresThatTheyGet(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.measured(16_000, 4)
+	_, box := b.Sized(64, 64)
+	testbed.Must(t, w.placement.ReconcileReservations(t.Context(), []*farm.Sandbox{b.Sandbox(box)}, map[string]bool{box.ID: true}))
+	b.Reserved(farm.Capacity{MemoryMB: 64, CPUs: 4})
+}
+
 func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -81,7 +81,7 @@ type Machine struct {
 }
 
 // Largest is the largest sandbox that its node can have; zero: unknown. Overcommit is for the sum of many sandboxes: none can be
-// larger than the host.
+// larger than the host. One that asks for more cores than its host has gets those, and reserves as many.
 func (w Worker) Largest() Capacity {
 	c := w.Capacity
 	if w.LargestMB > 0 {

@@ -80,6 +80,15 @@ func (g *gate) machine() farm.Capacity {
 	return g.host
 }
 
+// sizeOf is what a sandbox with some resources takes of the node: the engine gives it no more cores than the host has.
+func (g *gate) sizeOf(r farm.Resources) farm.Capacity {
+	c := r.Capacity()
+	if host := g.machine(); host.CPUs > 0 {
+		c.CPUs = min(c.CPUs, host.CPUs)
+	}
+	return c
+}
+
 // mine is the capacity of this worker's node, and what is reserved of it.
 func (g *gate) mine() store.NodeCapacity {
 	g.mu.Lock()
@@ -217,7 +226,7 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 	var ok bool
 	var nodes map[string]store.NodeCapacity
 	want := store.ReserveRequest{
-		Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: claim.Sandbox.Ref(), Generation: claim.Sandbox.Generation, Want: claim.Sandbox.Spec.Resources.Capacity(),
+		Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: claim.Sandbox.Ref(), Generation: claim.Sandbox.Generation, Want: p.gate.sizeOf(claim.Sandbox.Spec.Resources),
 		Since: claim.Job.CreatedAt, Queue: claim.Job.Queue,
 		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.State != farm.SandboxHibernated && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may exist already; or the node was never measured
 	}
@@ -283,7 +292,7 @@ func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox
 		if _, reserved := reservations[s.Ref()]; reserved {
 			continue
 		}
-		_, _, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: s.Ref(), Generation: s.Generation, Want: s.Spec.Resources.Capacity(), Force: true})
+		_, _, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: s.Ref(), Generation: s.Generation, Want: p.gate.sizeOf(s.Spec.Resources), Force: true})
 		errs = append(errs, err)
 	}
 	members, err := p.store.Members(ctx)
