@@ -1,9 +1,11 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,10 @@ import (
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/jupyter"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // page is what a notebook shows of its cells.
@@ -59,6 +65,108 @@ func (b *bundle) otherProcess() *bundle {
 	}
 	b.t.Cleanup(second.Stop)
 	return b.over(second)
+}
+
+// steps is a store that gives one event at a time. While it is on, each read of events says behind which one it reads, and waits for its turn.
+type steps struct {
+	service.Store
+	on    atomic.Bool
+	asked chan string
+	turn  chan struct{}
+	last  atomic.Value // the id of the event that was read last
+}
+
+func (s *steps) Events(ctx context.Context, ref farm.Ref, after string) (store.EventBatch, error) {
+	if s.on.Load() {
+		s.asked <- after
+		<-s.turn
+	}
+	batch, err := s.Store.Events(ctx, ref, after)
+	if len(batch.Events) > 1 {
+		batch.Events, batch.More = batch.Events[:1], true
+	}
+	if len(batch.Events) > 0 {
+		s.last.Store(batch.Events[0].ID)
+	}
+	return batch, err
+}
+
+// inSteps is the farm behind an API process that reads events in steps.
+func (b *bundle) inSteps() (*bundle, *steps) {
+	b.t.Helper()
+	s := &steps{Store: b.store, asked: make(chan string, 100), turn: make(chan struct{})}
+	server, err := api.New(api.Config{Heartbeat: time.Second}, api.Deps{Blobs: b.blobs, Queues: depths{}, Store: s, Submitter: b.worker})
+	testbed.Must(b.t, err)
+	b.t.Cleanup(server.Stop)
+	second := b.over(server)
+	b.t.Cleanup(func() { close(s.turn) }) // nothing waits any more
+	return second, s
+}
+
+// gone ends a connection, and waits until the kernel has none.
+func (b *bundle) gone(f *frontend) {
+	b.t.Helper()
+	_ = f.conn.CloseNow()
+	testbed.Until(b.t, "the client has left", func() bool {
+		return *get[[]notebookKernel](b, 200, "GET", "/jupyter/api/kernels", nil)[0].Connections == 0
+	})
+}
+
+// Output that was sent before is sent again to a client, and not to nobody: a client that connected again and again for a moment had the farm read it
+// each time to its end.
+func TestJupyterSendsNothingAgainToNobody(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, code, want string
+		goesOn           bool // the cell runs: what comes next is read for the other clients
+	}{{"Ended", "print one", "one\n", false}, {"Running", "block", "begun\n", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b, events := setup(t).inSteps()
+			k := b.kernel()
+			f := b.frontend(k.ID, "?session_id=s")
+			cell := f.send("shell", "execute_request", map[string]any{"code": c.code})
+			if c.goesOn {
+				for f.read().Type != "stream" {
+				}
+			} else {
+				newPage().until(f, cell)
+			}
+			b.gone(f)
+			last := events.last.Load()
+			events.on.Store(true)
+			f = b.frontend(k.ID, "?session_id=s")
+			for after := <-events.asked; after != ""; after = <-events.asked { // one was under way
+				events.turn <- struct{}{}
+			}
+			events.turn <- struct{}{}
+			<-events.asked // the next one
+			b.gone(f)
+			events.turn <- struct{}{}
+			if c.goesOn {
+				if after := <-events.asked; after != last {
+					t.Fatalf("for nobody events are read behind %s, want %s", after, last)
+				}
+				events.on.Store(false)
+				events.turn <- struct{}{}
+				close(b.worker.gate)
+			}
+			f = b.frontend(k.ID, "?session_id=s")
+			if !c.goesOn {
+				if after := <-events.asked; after != "" {
+					t.Fatalf("for nobody events are read behind %s", after)
+				}
+				events.on.Store(false)
+				events.turn <- struct{}{}
+			}
+			p := newPage()
+			f.next = 1
+			p.until(f, cell, f.send("shell", "execute_request", map[string]any{"code": "print last"})) // it may have come in the middle of an end
+			if p.output[cell] != c.want {
+				t.Errorf("the client that is back shows %q, want %q", p.output[cell], c.want)
+			}
+		})
+	}
 }
 
 // A client that comes back under its session sees the output of the cell that runs from its beginning, and its end.

@@ -74,6 +74,7 @@ func (s *session) cell(ctx context.Context, w *work) {
 		switch {
 		case ctx.Err() != nil:
 			return // the server stops: the client comes again, and gets the output then
+		case errors.Is(err, errLeft):
 		case err != nil:
 			s.finish(ctx, w, unreadable(err))
 		case neverRan(job):
@@ -129,11 +130,11 @@ func (w *work) kept(limit int) *work {
 	return &work{message: message{channel: w.channel, header: w.header}, cell: &cell, job: w.job}
 }
 
-// over ends a cell, unless its client has connected again since it began: then all is to be sent once more.
+// over ends a cell, and keeps it for a client that comes back. If the client has come back since it began, it does not end: all is to be sent once more.
 func (s *session) over(w *work) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rewind {
+	if s.rewind && len(s.sockets) > 0 {
 		return false
 	}
 	s.current = nil
@@ -165,8 +166,12 @@ func unreadable(err error) *wire.Job {
 	return &wire.Job{State: string(farm.JobFailed), Error: &wire.JobError{Code: string(farm.CodeOf(err)), Message: farm.MessageOf(err)}}
 }
 
-// follow sends the output of a cell's job until it has ended, and returns the job as it is then.
+// follow sends the output of a cell's job until it has ended, and returns the job as it is then. errLeft: all that is left to do is to send it to the
+// client again, which is not connected.
 func (s *session) follow(ctx context.Context, w *work) (*wire.Job, error) {
+	if w.endSent && !s.here() {
+		return nil, errLeft
+	}
 	farmService, tenant := s.kernel.server.cfg.Service, s.kernel.ref.Tenant
 	if w.early { // it may have been canceled while it waited
 		if out, err := farmService.Job(ctx, tenant, w.job, 0); err == nil && neverRan(&out.Job) {
@@ -197,7 +202,8 @@ func (s *session) follow(ctx context.Context, w *work) (*wire.Job, error) {
 	}
 }
 
-// stream sends the output of a job from its beginning. It reports whether that was all, or whether it is to begin again.
+// stream sends the output of a job: from its beginning, or, while the client is not connected, what the others have not got. It reports whether that was
+// all, or whether it is to begin again. The error is errLeft as that of follow.
 func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 	waiting, wake := context.WithCancel(ctx)
 	defer wake()
@@ -209,28 +215,39 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 		s.wake = nil
 		s.mu.Unlock()
 	}()
-	again := func() bool {
+	n, from, first := 0, "", true
+	if !s.here() && w.last != "" {
+		n, from = w.sent, w.last
+	}
+	again := func() (bool, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.rewind
+		switch {
+		case len(s.sockets) > 0:
+			return s.rewind, nil
+		case w.endSent:
+			return true, errLeft
+		default:
+			return n < w.sent, nil // nobody gets what was sent before
+		}
 	}
-	events, err := s.kernel.server.cfg.Service.Events(ctx, s.kernel.ref.Tenant, w.job, "")
+	events, err := s.kernel.server.cfg.Service.Events(ctx, s.kernel.ref.Tenant, w.job, from)
 	if err != nil {
 		return false, err
 	}
 	defer events.Close()
 	out := output{session: s, work: w}
-	n, first := 0, true
 	for {
-		if again() {
-			return false, nil
+		if stop, err := again(); stop {
+			return false, err
 		}
 		batch, err := events.NextRecords(waiting, eventWait)
-		if again() {
-			return false, nil
+		if stop, err := again(); stop || waiting.Err() != nil && ctx.Err() == nil { // it was woken by a client that has left since
+			return false, err
 		}
 		if errors.Is(err, io.EOF) {
-			out.flush()
+			out.flush(ctx)
+			w.sent = max(n, w.sent)
 			return true, ctx.Err()
 		}
 		if err != nil {
@@ -244,13 +261,16 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 				continue
 			}
 			n++
-			w.quiet, w.sent = n <= w.sent, max(n, w.sent)
+			w.quiet = n <= w.sent
 			frame := frameOf(e.ID)
 			s.kernel.reached(w.header.ID, frame-1)
 			out.add(ctx, e)
+			if n > w.sent && out.value == nil { // of a value all types are sent together
+				w.sent, w.last = n, e.ID
+			}
 			s.kernel.reached(w.header.ID, frame)
-			if again() {
-				return false, nil
+			if stop, err := again(); stop {
+				return false, err
 			}
 		}
 		if first && w.again {

@@ -123,6 +123,49 @@ func (s stored) Get(context.Context, string, int64, int64) (io.ReadCloser, blob.
 	return io.NopCloser(strings.NewReader(s.content)), blob.Info{}, nil
 }
 
+// A value of which nobody gets all types is not read from the object store.
+func TestValuesAreNotReadForNobody(t *testing.T) {
+	t.Parallel()
+	from := &service.Service{Deps: service.Deps{Blobs: stored{content: "x"}}}
+	large := &farm.RichResult{Mime: "image/png", Artifact: &farm.Artifact{Size: 1}}
+	part := &farm.RichResult{Mime: "text/plain", Data: "x", More: true}
+	for name, c := range map[string]struct {
+		own, other bool // who is here
+		work       work
+		before     *farm.RichResult // a type for which nobody was here
+		want       int64            // bytes that are read
+	}{
+		"Nobody":               {want: 0},
+		"Own":                  {own: true, want: 1},
+		"OwnAgain":             {own: true, work: work{quiet: true}, want: 1},
+		"Other":                {other: true, want: 1},
+		"OtherHasIt":           {other: true, work: work{quiet: true}, want: 0},
+		"OtherCameInItsMiddle": {other: true, before: part, want: 0},
+	} {
+		ctx, own := budget.New(16<<20).With(t.Context(), "acme", 0)
+		k := &kernel{server: &Server{cfg: Config{Service: from, Now: time.Now}}, sessions: map[string]*session{}}
+		s, other := newSession(ctx, k, "s"), newSession(ctx, k, "other")
+		k.sessions["s"], k.sessions["other"] = s, other
+		c.work.job = "job_1"
+		o := output{session: s, work: &c.work}
+		if c.before != nil {
+			o.add(ctx, farm.Event{Name: farm.EventDisplay, Display: c.before})
+		}
+		at := newSocket(ctx, 0)
+		if c.own {
+			s.sockets = append(s.sockets, at)
+		}
+		if c.other {
+			other.sockets = append(other.sockets, at)
+		}
+		o.add(ctx, farm.Event{Name: farm.EventDisplay, Display: large})
+		if own.Bytes() != c.want*budget.BodyWeight || len(at.out) != int(c.want) {
+			t.Errorf("%s: %d bytes are charged for %d, and %d messages are sent", name, own.Bytes(), c.want, len(at.out))
+		}
+		own.Release()
+	}
+}
+
 // A text of control characters takes six times its bytes as JSON.
 func TestEscapesOfALargeValueAreCharged(t *testing.T) {
 	t.Parallel()

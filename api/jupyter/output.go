@@ -25,21 +25,23 @@ type output struct {
 type value struct {
 	number   int
 	large    int64 // bytes of data that were charged
+	size     int   // bytes of data
 	data     map[string]any
 	metadata json.RawMessage
 	id       string
 	update   bool
 	result   bool
+	unseen   bool // nobody was here for a part of it: it is not read, and not sent
 }
 
 // add sends what an event says.
 func (o *output) add(ctx context.Context, e farm.Event) {
 	if e.Name != farm.EventDisplay {
-		o.flush()
+		o.flush(ctx)
 	}
 	switch {
 	case e.Name == farm.EventStdout, e.Name == farm.EventStderr:
-		o.session.iopub(o.work, "stream", map[string]string{"name": string(e.Name), "text": e.Text})
+		o.send(ctx, "stream", len(e.Text), func() any { return map[string]string{"name": string(e.Name), "text": e.Text} })
 	case e.Name == farm.EventDisplay && e.Display != nil:
 		o.display(ctx, e.Display)
 	case e.Name == farm.EventClear:
@@ -54,20 +56,47 @@ func (o *output) note(text string) {
 	o.session.iopub(o.work, "stream", map[string]string{"name": "stderr", "text": text + "\n"})
 }
 
+// send sends a message about size bytes of output, which is made on a core of the tenant's. Without one the context has ended, and with it the work.
+func (o *output) send(ctx context.Context, kind string, size int, content func() any) {
+	if !o.session.seen(o.work) {
+		return
+	}
+	leave, err := budget.Core(ctx, size)
+	if err != nil {
+		return
+	}
+	raw, _ := json.Marshal(content()) // our own types always encode
+	leave()
+	o.session.iopub(o.work, kind, json.RawMessage(raw))
+}
+
 // display collects one type of a value, and sends the value when it is complete.
 func (o *output) display(ctx context.Context, d *farm.RichResult) {
 	if v := o.value; v != nil && (v.number != d.Display || v.update != d.Update) {
-		o.flush()
+		o.flush(ctx)
 	}
 	if o.value == nil {
 		o.value = &value{number: d.Display, data: map[string]any{}, metadata: d.Metadata, id: d.DisplayID, update: d.Update, result: d.Result}
 	}
-	if text, ok := o.text(ctx, d); ok {
-		o.value.data[d.Mime] = shown(d.Mime, text)
+	if o.value.unseen = o.value.unseen || !o.session.seen(o.work); !o.value.unseen {
+		if text, ok := o.text(ctx, d); ok {
+			o.put(ctx, d.Mime, text)
+		}
 	}
 	if !d.More {
-		o.flush()
+		o.flush(ctx)
 	}
+}
+
+// put adds one type to the value, on a core of the tenant's as send.
+func (o *output) put(ctx context.Context, mime, text string) {
+	leave, err := budget.Core(ctx, len(text))
+	if err != nil {
+		return
+	}
+	defer leave()
+	o.value.data[mime] = shown(mime, text)
+	o.value.size += len(text)
 }
 
 // text is the data of one type of a value; ok is false if it cannot be read; the client then gets a note.
@@ -101,16 +130,16 @@ func (o *output) text(ctx context.Context, d *farm.RichResult) (text string, ok 
 }
 
 // flush sends the value that is being collected, if there is one.
-func (o *output) flush() {
+func (o *output) flush(ctx context.Context) {
 	v := o.value
 	if v == nil {
 		return
 	}
 	o.value = nil
-	if len(v.data) == 0 {
+	if len(v.data) == 0 || v.unseen {
 		return
 	}
-	o.session.iopub(o.work, v.kind(), v.content(o.session.kernel))
+	o.send(ctx, v.kind(), v.size, func() any { return v.content(o.session.kernel) })
 }
 
 func (v *value) kind() string {

@@ -20,6 +20,9 @@ func (s *session) status(w *work, state string) {
 
 // iopub sends what all clients see, unless it is for the session's own.
 func (s *session) iopub(w *work, kind string, content any) {
+	if !s.seen(w) {
+		return
+	}
 	m := s.kernel.message(channelIOPub, kind, w.header.raw, content)
 	if !w.quiet {
 		s.kernel.broadcast(m, s)

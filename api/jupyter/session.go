@@ -106,6 +106,18 @@ func (s *session) connections() []*socket {
 	return slices.Clone(s.sockets)
 }
 
+// here reports whether the client is connected.
+func (s *session) here() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sockets) > 0
+}
+
+// seen reports whether anybody gets what is sent of work now. What belongs to no job is kept for the client.
+func (s *session) seen(w *work) bool {
+	return w.job == "" || s.here() || !w.quiet && slices.ContainsFunc(s.kernel.all(), (*session).here)
+}
+
 // join announces a connection, for which the session is kept until joined is called.
 func (s *session) join() {
 	s.mu.Lock()

@@ -240,6 +240,16 @@ func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []
 	return m, size, err
 }
 
+// encode encodes a message, a large one on a core of its tenant's. At the end of the connection none is waited for.
+func (at *socket) encode(m *message) (websocket.MessageType, []byte) {
+	ctx, hold := budget.Renew(at.ctx)
+	defer hold.Release()
+	if leave, err := budget.Core(ctx, int(m.size())); err == nil {
+		defer leave()
+	}
+	return encode(m, at.v1)
+}
+
 func errNoRoom() error {
 	return websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the server has no memory for the message now"}
 }
@@ -261,7 +271,7 @@ func (at *socket) write(conn context.Context) error {
 				return nil
 			}
 		}
-		kind, data := encode(m.message, at.v1)
+		kind, data := at.encode(m.message) //nolint:contextcheck // conn is for the connection, at.ctx knows who pays
 		if at.small && len(data) > smallMessage {
 			kind, data = encode(tooLarge(m.message), at.v1)
 		}

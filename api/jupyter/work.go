@@ -50,6 +50,7 @@ type work struct {
 	again   bool      // the cell's output was sent before
 	quiet   bool      // what is being sent is for the session's own client: the others have it, or it does not concern them
 	sent    int       // how many events they have got
+	last    string    // the id of the last of them; "": the events are read from the beginning
 	endSent bool      // they have got the end
 	ends    time.Time
 }
