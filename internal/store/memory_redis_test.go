@@ -3,6 +3,7 @@
 package store_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -441,6 +442,61 @@ func TestEndedSandboxesMakeRoom(t *testing.T) {
 		page.Cursor = next
 	}
 	testbed.Diff(t, "sandboxes in the list", left(loud), listed)
+}
+
+// TestCancelledCreatesAreBounded: the records of creates that were cancelled while they started stay for as long as their containers may run. No limit
+// counted them, so one tenant filled Redis with them, and nobody's work was accepted for a week. They count as unfinished.
+func TestCancelledCreatesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx, limit := t.Context(), 16<<20
+	quiet := w.job("quiet")
+	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(limit)).Err())
+	for n := 0; ; n++ {
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory before
+		a := storetest.Create()
+		a.Job.Tenant, a.Sandbox.Tenant = "loud", "loud"
+		a.Sandbox.Spec.Labels = map[string]string{"k": strings.Repeat("v", 10_000)}
+		if _, err := s.Accept(ctx, a); err != nil {
+			testbed.Check(t, n > 100 && strings.Contains(err.Error(), "max_unfinished"), "create %d is refused: %v", n, err)
+			break
+		}
+		w.must(s.Claim(ctx, a.Job.Ref(), "w"))
+		w.must(s.MoveSandbox(ctx, store.Move{Ref: a.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n1"}))
+		w.must(s.MoveSandbox(ctx, store.Move{Ref: a.Sandbox.Ref(), To: farm.SandboxFailed}))
+		w.must(s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCanceled}))
+		w.boxes["loud"] = a.Sandbox.ID // its counts are checked
+		if n%50 == 0 {
+			w.forget(time.Hour)
+		}
+	}
+	testbed.Check(t, !w.above(0.55*float64(limit)), "Redis uses %d bytes of %d", w.used(), limit)
+	w.must(w.s.Accept(ctx, quiet))
+}
+
+// TestRecordsOfTheReleaseBeforeThatMustStay: the release before counted ended sandboxes whose containers may still run as finished, among those that may go. There
+// they stay, and count as unfinished from then on.
+func TestRecordsOfTheReleaseBeforeThatMustStay(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx, mem := t.Context(), "sf:{loud}:mem"
+	box := w.closed("loud", 1, 30_000)[0]
+	w.finished("loud", "", 60)
+	w.finished("quiet", "", 1)
+	before, err := w.s.JobMemory(ctx, "loud")
+	w.must(nil, err)
+	entry, err := w.rdb.ZRangeWithScores(ctx, "sf:{loud}:needed", 0, -1).Result()
+	testbed.Require(t, err == nil && len(entry) == 1, "the index has %v, %v", entry, err)
+	size, err := w.rdb.HGet(ctx, "sf:{loud}:sbx:"+box.ID, "size").Int64()
+	w.must(nil, err)
+	w.must(nil, errors.Join(w.rdb.Del(ctx, "sf:{loud}:needed").Err(), w.rdb.ZAdd(ctx, "sf:{loud}:ended", entry...).Err()))
+	w.must(nil, errors.Join(w.rdb.HIncrBy(ctx, mem, "unfinished", -size).Err(), w.rdb.HIncrBy(ctx, mem, "finished", size).Err()))
+	w.fill(60)
+	gone := w.forget(time.Hour)["loud"]
+	now, err := w.s.JobMemory(ctx, "loud")
+	w.must(w.s.Sandbox(ctx, box))
+	testbed.Check(t, err == nil && gone.Records > 0, "removed %+v, %v", gone, err)
+	testbed.Diff(t, "counted", store.JobMemory{Unfinished: before[0].Unfinished, Finished: before[0].Finished - gone.Bytes}, now[0])
 }
 
 // TestJobMemoryIsAboutRight compares what is counted for finished jobs, and for ended sandboxes with their jobs, with what Redis uses for them.

@@ -94,7 +94,7 @@ local function chargeEnded(id, charged, kept, ttl)
   call('HINCRBY', MEMORY, 'finished', int(kept))
   call('HSET', jobKey(id), 'size', int(kept))
   call('ZADD', ENDED, int(tonumber(NOW) + tonumber(ttl) * 1000000), id .. ' ' .. int(kept))
-  refundExpired(2)
+  refundExpired(ENDED, 2)
 end
 
 -- The Redis key of a job's idempotency key; nil if it has none, or if that was used again and names another job.

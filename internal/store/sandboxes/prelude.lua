@@ -87,11 +87,11 @@ end
 -- Counts what stays of a sandbox that has ended, until its record expires at this time (microseconds).
 local function chargeEndedRecord(box, expires)
   local k = sandboxKey(box)
-  local had, has = call('HGET', k, 'size'), int(sizeOfSandbox(box))
-  if had and call('ZREM', ENDED, 'sbx:' .. box .. ' ' .. had) == 1 then call('HINCRBY', MEMORY, 'finished', '-' .. had) end
+  local s, has = call('HMGET', k, 'size', 'needed'), int(sizeOfSandbox(box))
+  if s[1] then refundJob('sbx:' .. box .. ' ' .. s[1]) end
   call('HSET', k, 'size', has)
-  call('HINCRBY', MEMORY, 'finished', has)
-  call('ZADD', ENDED, int(expires), 'sbx:' .. box .. ' ' .. has)
+  call('HINCRBY', MEMORY, s[2] and 'unfinished' or 'finished', has)
+  call('ZADD', s[2] and NEEDED or ENDED, int(expires), 'sbx:' .. box .. ' ' .. has)
 end
 
 -- A sandbox that can run nothing more does not count against the quotas.

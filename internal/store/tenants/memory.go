@@ -77,8 +77,8 @@ func urgent(kind farm.JobKind) bool {
 // JobMemory is what the jobs and sandboxes of a tenant have in Redis, in bytes: the lengths of their records, requests, events, lists and logs, and
 // a fixed number for the keys of each. It is an estimate of Redis's memory.
 type JobMemory struct {
-	Unfinished int64 // of unfinished jobs and open sandboxes
-	Finished   int64 // of finished jobs and sandboxes that have ended
+	Unfinished int64 // of unfinished jobs, open sandboxes and those that have ended and whose container may still run: their records must stay
+	Finished   int64 // of finished jobs and other sandboxes that have ended
 }
 
 func (m JobMemory) total() int64 { return m.Unfinished + m.Finished }
@@ -237,9 +237,9 @@ func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after ti
 	if err != nil {
 		return 0, err
 	}
-	jobs, freed, passed := r.Number(2), int64(r.Number(3)), r.Number(4)
+	jobs, freed, passed, last := r.Number(2), int64(r.Number(3)), r.Number(4), r.Text(5) == "1"
 	f.Records, f.Bytes, f.Finished, f.passed = f.Records+jobs, f.Bytes+freed, f.Finished-freed, f.passed+passed
-	if freed < bytes && jobs+passed < forgetStretch { // the end of the index
+	if freed < bytes && last {
 		f.done, f.callbacks, f.passed = f.callbacks, true, 0
 	}
 	return freed, nil

@@ -1,7 +1,9 @@
--- Compares the bytes that are counted for a tenant's jobs and sandboxes with what its unfinished jobs and open sandboxes were charged and its index
+-- Compares the bytes that are counted for a tenant's jobs and sandboxes with what its unfinished jobs and open sandboxes were charged and its indexes
 -- of those that have ended, and corrects them. Replies {'ok', by how much unfinished and finished were too high}, or {'many'} if it has more
 -- than one step may look at.
-if call('ZCARD', OPEN_JOBS) + call('ZCARD', OPEN_SANDBOXES) + call('ZCARD', ENDED) > tonumber(arg.most) then return {'many'} end
+if call('ZCARD', OPEN_JOBS) + call('ZCARD', OPEN_SANDBOXES) + call('ZCARD', ENDED) + call('ZCARD', NEEDED) > tonumber(arg.most) then
+  return {'many'}
+end
 local truth = {unfinished = 0, finished = 0}
 for _, id in ipairs(call('ZRANGE', OPEN_JOBS, 0, -1)) do
   truth.unfinished = truth.unfinished + tonumber(call('HGET', jobKey(id), 'size') or 0)
@@ -9,8 +11,10 @@ end
 for _, box in ipairs(call('ZRANGE', OPEN_SANDBOXES, 0, -1)) do
   truth.unfinished = truth.unfinished + tonumber(call('HGET', sandboxKey(box), 'size') or 0)
 end
-for _, member in ipairs(call('ZRANGE', ENDED, 0, -1)) do
-  truth.finished = truth.finished + tonumber(string.match(member, ' (%d+)$'))
+for index, field in pairs({[ENDED] = 'finished', [NEEDED] = 'unfinished'}) do
+  for _, member in ipairs(call('ZRANGE', index, 0, -1)) do
+    truth[field] = truth[field] + tonumber(string.match(member, ' (%d+)$'))
+  end
 end
 local reply = {'ok'}
 for _, name in ipairs({'unfinished', 'finished'}) do

@@ -1,16 +1,24 @@
 -- Gives back what expired records of finished jobs and ended sandboxes counted; and, if bytes are wanted, removes such records until as many are
 -- free: those first that expire first. Those that ended lately stay, and, unless callbacks says otherwise, jobs whose callback is not delivered.
--- A sandbox whose container may still run, or whose jobs have not all ended, always stays. Replies {'ok', expired ones, records removed, their bytes, how many it passed by}.
+-- A sandbox whose jobs have not all ended stays. So does one whose container may still run: the release before has put it into this index. Replies
+-- {'ok', expired ones, records removed, their bytes, how many it passed by, '1' if these were the last of the index}.
 local bytes, count, skip, before = tonumber(arg.bytes), tonumber(arg.count), tonumber(arg.skip), tonumber(arg.finished_before)
-local expired, removed, free, passed = refundExpired(count), 0, 0, 0
+local expired = refundExpired(ENDED, count) + refundExpired(NEEDED, count)
+local removed, free, passed, last = 0, 0, 0, false
 if bytes > 0 then
-  for _, member in ipairs(call('ZRANGE', ENDED, skip, skip + count - 1)) do
+  local found = call('ZRANGE', ENDED, skip, skip + count - 1, 'WITHSCORES')
+  last = #found < 2 * count
+  for i = 1, #found, 2 do
+    local member = found[i]
     local id, size = string.match(member, '^(%S+) (%d+)$')
     local box = string.match(id, '^sbx:(.+)$')
     local record = box and call('HMGET', sandboxKey(box), 'closed', 'needed') or call('HMGET', jobKey(id), 'finished')
     local owed = call('ZSCORE', CALLBACKS, id)
-    local used = box and (record[2] or call('EXISTS', unfinishedKey(box)) == 1)
-    if (tonumber(record[1]) or 0) > before or used or owed and arg.callbacks ~= '1' then
+    if record[2] then
+      refundJob(member)
+      call('HINCRBY', MEMORY, 'unfinished', size)
+      call('ZADD', NEEDED, found[i + 1], member)
+    elseif (tonumber(record[1]) or 0) > before or box and call('EXISTS', unfinishedKey(box)) == 1 or owed and arg.callbacks ~= '1' then
       passed = passed + 1
     else
       if box then removeSandbox(box) else removeJob(id) end
@@ -21,4 +29,4 @@ if bytes > 0 then
     if free >= bytes then break end
   end
 end
-return {'ok', int(expired), int(removed), int(free), int(passed)}
+return {'ok', int(expired), int(removed), int(free), int(passed), flag(last)}

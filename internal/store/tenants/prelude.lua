@@ -45,19 +45,20 @@ local READ_ROOM = 67108864
 -- What the jobs and sandboxes of the tenant have in Redis, in bytes: the fields 'unfinished', which has the open sandboxes as well, and 'finished',
 -- which has those that have ended. Of each job the strings in its record, its request and its events count, and JOB_EXTRA for its keys and its
 -- entries of indexes. ENDED has a member for each finished job, its id and what it counts, by the time at which its record expires; for a
--- sandbox that has ended, 'sbx:' is before the id. Beside them the manifests count, in the field 'manifests' of what is stored: their documents and
+-- sandbox that has ended, 'sbx:' is before the id. NEEDED has such members of sandboxes whose container may still run: nothing may remove their
+-- records before they expire, so they count as unfinished. Beside them the manifests count, in the field 'manifests' of what is stored: their documents and
 -- MANIFEST_EXTRA for each.
 local JOB_EXTRA, MANIFEST_EXTRA = 6144, 1024
 
--- Gives back what a finished job counts, once.
+-- Gives back what a finished job or a sandbox that has ended counts, once.
 local function refundJob(member)
-  if call('ZREM', ENDED, member) == 0 then return end
-  call('HINCRBY', MEMORY, 'finished', '-' .. string.match(member, ' (%d+)$'))
+  local field = call('ZREM', ENDED, member) == 1 and 'finished' or call('ZREM', NEEDED, member) == 1 and 'unfinished'
+  if field then call('HINCRBY', MEMORY, field, '-' .. string.match(member, ' (%d+)$')) end
 end
 
--- Gives back what expired records counted. Returns of how many.
-local function refundExpired(most)
-  local found = call('ZRANGEBYSCORE', ENDED, '-inf', NOW, 'LIMIT', 0, most)
+-- Gives back what expired records of an index counted. Returns of how many.
+local function refundExpired(index, most)
+  local found = call('ZRANGEBYSCORE', index, '-inf', NOW, 'LIMIT', 0, most)
   for _, member in ipairs(found) do refundJob(member) end
   return #found
 end
