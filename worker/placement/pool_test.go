@@ -299,8 +299,8 @@ func TestAutomaticPoolGivesWay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.cfg.MemoryReserveMB = 64
-	p := b.pooling(64+3*autoShare*memberCost, poolAuto) // 4 cores
-	p.gate.capacity = farm.Capacity{MemoryMB: 100_000, CPUs: 1000}
+	p := b.pooling(64+3*autoShare*memberCost, poolAuto)
+	p.gate.host.CPUs, p.gate.capacity = 400, farm.Capacity{MemoryMB: 100_000, CPUs: 1000}
 	refresh := func(want int) {
 		t.Helper()
 		testbed.Must(t, p.RefreshCapacity(t.Context()))
