@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -224,14 +225,6 @@ func (f *installer) follow(ctx context.Context) error {
 // close gives back what the install holds for uploads.
 func (f *installer) close() { f.e.collect.close() }
 
-// installFrame refuses frames that no install has: they would have to be charged, and installs show no values.
-func installFrame(bytes int) error {
-	if bytes > maxInstallFrame {
-		return fmt.Errorf("%w: an install with a frame of %d bytes", ErrProtocol, bytes)
-	}
-	return nil
-}
-
 // attach reads frames until the final one, or until the connection breaks.
 func (f *installer) attach(ctx context.Context) error {
 	c, err := f.x.node.Connect(ctx, f.sandbox)
@@ -248,20 +241,35 @@ func (f *installer) attach(ctx context.Context) error {
 	}
 	defer f.task.OnCancel(ctx, func() { _ = c.Stop(ctx, f.id, agent.StopCancel) })()
 	for {
-		frame, err := frames.NextAdmitted(installFrame)
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("%w: an install without an end", ErrProtocol)
-		}
-		if err != nil {
-			return fmt.Errorf("read install: %w", err)
-		}
-		f.e.deadline.pause()
-		err = f.take(ctx, c, frame)
-		f.e.deadline.resume()
+		err := f.next(ctx, c, frames)
 		if err != nil || f.e.collect.outcome != nil {
 			return err
 		}
 	}
+}
+
+// next reads the next frame and takes it. One larger than ordinary output is charged before it is read, and one that no install has is refused.
+func (f *installer) next(ctx context.Context, c *client.Client, frames frameSource) error {
+	var hold *budget.Hold
+	defer func() { hold.Release() }()
+	frame, err := frames.NextAdmitted(func(bytes int) (err error) {
+		switch {
+		case bytes > maxInstallFrame:
+			return fmt.Errorf("%w: an install with a frame of %d bytes", ErrProtocol, bytes)
+		case bytes > budget.SmallBytes:
+			hold, err = f.x.memory.Acquire(ctx, f.e.job.Tenant, int64(bytes)*valueWeight)
+		}
+		return err
+	})
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: an install without an end", ErrProtocol)
+	}
+	if err != nil {
+		return fmt.Errorf("read install: %w", err)
+	}
+	f.e.deadline.pause()
+	defer f.e.deadline.resume()
+	return f.take(ctx, c, frame)
 }
 
 // take handles a frame from the agent.

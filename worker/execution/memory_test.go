@@ -272,6 +272,40 @@ func TestBrokenFrameHoldsNoMemory(t *testing.T) {
 	testbed.Check(t, got == 0, "%d bytes are held", got)
 }
 
+// admitted is frames that look at the budget once a frame may be read.
+type admitted struct {
+	frames
+	memory *budget.Budget
+	used   int64
+}
+
+func (s *admitted) NextAdmitted(admit func(int) error) (agent.Frame, error) {
+	return s.frames.NextAdmitted(func(bytes int) error {
+		err := admit(bytes)
+		s.used = s.memory.Stats().Used
+		return err
+	})
+}
+
+// Frames of installs are charged as those of code are: agents that code had taken over announced 4 MiB each, and nobody was charged.
+func TestFramesOfInstallsAreCharged(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int64{
+		budget.SmallBytes - 1: 0, budget.SmallBytes: 0, budget.SmallBytes + 1: (budget.SmallBytes + 1) * valueWeight,
+		maxInstallFrame - 1: (maxInstallFrame - 1) * valueWeight, maxInstallFrame: maxInstallFrame * valueWeight, maxInstallFrame + 1: 0,
+	} {
+		memory := budget.New(64 * mib)
+		e := &execution{job: &farm.Job{Tenant: "acme"}, collect: collectorOf(code(), 0), staged: &staging{}}
+		e.collect.quiet = true
+		f := &installer{x: &Runner{memory: memory, turns: budget.NewPlaces(2)}, e: e}
+		source := &admitted{frames: frames{size: size}, memory: memory}
+		err := f.next(t.Context(), nil, source)
+		testbed.Check(t, errors.Is(err, ErrProtocol) == (size > maxInstallFrame) && (err == nil) == (size <= maxInstallFrame), "a frame of %d bytes: %v", size, err)
+		testbed.Check(t, source.used == want, "a frame of %d bytes is charged %d, want %d", size, source.used, want)
+		testbed.Check(t, memory.Stats().Used == 0, "after a frame of %d bytes %+v is held", size, memory.Stats())
+	}
+}
+
 // What prints as fast as it can is handled for a tenant's share of the executions only: the other ones of the tenant wait, short output and that of
 // other tenants does not.
 func TestLongOutputTakesTurns(t *testing.T) {
