@@ -94,7 +94,10 @@ func (l *link) forward(w http.ResponseWriter, r *http.Request) {
 	if len(l.secrets) > 0 {
 		w = finalOnly{w}
 	}
-	l.proxy.plain.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), linkKey{}, l)))
+	// What an answer, or the certificate of its host, costs is the tenant's work: a process has few cores.
+	ctx, hold := l.proxy.budget.With(context.WithValue(r.Context(), linkKey{}, l), l.proxy.tenant, 0)
+	defer hold.Release()
+	l.proxy.plain.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // notPassed are headers that are not for the host, and those by which some servers take another method than that of the request.

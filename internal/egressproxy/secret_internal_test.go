@@ -156,12 +156,13 @@ func TestAnswersAreSearchedOnACoreOfTheTenant(t *testing.T) {
 		const secrets = 16
 		passed := func(tenant string, size int) *atomic.Int64 {
 			var n atomic.Int64
-			l := &link{proxy: &Proxy{budget: memory, tenant: tenant}}
+			l := &link{}
 			for range secrets {
 				l.secrets = append(l.secrets, Secret{Secret: farm.Secret{Name: "KEY"}, Value: "sk-0123456789abcdef"})
 			}
 			body := &parts{left: []string{strings.Repeat("%", size)}, end: io.EOF}
-			res := &http.Response{Header: http.Header{}, Body: body, Request: (&http.Request{}).WithContext(context.WithValue(t.Context(), linkKey{}, l))}
+			ctx, _ := memory.With(context.WithValue(t.Context(), linkKey{}, l), tenant, 0) // as forward does
+			res := &http.Response{Header: http.Header{}, Body: body, Request: (&http.Request{}).WithContext(ctx)}
 			testbed.Must(t, guardAnswer(res))
 			all.Go(func() {
 				got, err := io.ReadAll(res.Body)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
@@ -163,6 +164,25 @@ func TestSecretIsSet(t *testing.T) {
 	report := v.reported(t, "GET", "")
 	if diff := cmp.Diff([]string{"KEY"}, report.Secrets); diff != "" || report.Host != "good.test" || report.Port != v.port || strings.Contains(fmt.Sprint(report), token) {
 		t.Errorf("%+v", report)
+	}
+}
+
+// The host chooses what its certificates cost, and the tenant the host.
+func TestHostsAreVerifiedOnACoreOfTheTenant(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(0)
+	v := newVault(t, nil, func(o *egressproxy.Options) { o.Budget, o.Limits.Dial = memory, 100*time.Millisecond })
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	gone, hold := memory.With(gone, "t", 0)
+	defer hold.Release()
+	for leave, err := budget.Core(gone, budget.SmallBytes+1); err == nil; leave, err = budget.Core(gone, budget.SmallBytes+1) {
+		defer leave()
+	}
+	for name, target := range v.urls("/") {
+		if status, body, err := v.ask(t, "GET", target, nil); status != http.StatusBadGateway || err != nil || len(v.requests()) > 0 {
+			t.Errorf("%s without a core: %d %q, %v", name, status, body, err)
+		}
 	}
 }
 

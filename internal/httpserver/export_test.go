@@ -3,5 +3,9 @@ package httpserver
 // DefaultConnections is for tests.
 var DefaultConnections = defaultConnections
 
-// HeaderLines is for tests.
-const HeaderLines = headerLines
+// The limits are for tests.
+const (
+	HeaderLines = headerLines
+	MaxChain    = maxChain
+	MaxKeyBits  = maxKeyBits
+)

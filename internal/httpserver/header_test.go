@@ -3,17 +3,31 @@ package httpserver_test
 import (
 	"bufio"
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -250,4 +264,173 @@ func TestTheFirstLinesOfAnAnswerCount(t *testing.T) {
 			}
 		})
 	}
+}
+
+// authority has a certificate, and the key of it.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// issue makes a certificate for a key. nil makes one that signs itself.
+func (a *authority) issue(t *testing.T, subject string, key crypto.PublicKey, own *ecdsa.PrivateKey) *authority {
+	t.Helper()
+	form := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: subject}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(0, 0).AddDate(200, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"example.com"},
+	}
+	parent, signer := form, own
+	if a != nil {
+		parent, signer = a.cert, a.key
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, form, parent, key, signer)
+	testbed.Must(t, err)
+	cert, err := x509.ParseCertificate(raw)
+	testbed.Must(t, err)
+	return &authority{cert, own}
+}
+
+// next issues a certificate for a new key.
+func (a *authority) next(t *testing.T, subject string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	testbed.Must(t, err)
+	return a.issue(t, subject, &key.PublicKey, key)
+}
+
+// pipe is a pair of connections without buffers, whose ends cannot both write at once.
+func pipe() (near, far net.Conn, err error) {
+	near, far = net.Pipe()
+	return near, far, nil
+}
+
+// loopback is a pair of connections by TCP.
+func loopback() (near, far net.Conn, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = l.Close() }()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	far, err = l.Accept()
+	return near, far, err
+}
+
+// visit asks a server with certificates, its own first, for an answer.
+func visit(ctx context.Context, connect func() (near, far net.Conn, err error), root *authority, host string, server *authority, more ...*authority) error {
+	roots := x509.NewCertPool()
+	roots.AddCert(root.cert)
+	chain := tls.Certificate{Certificate: [][]byte{server.cert.Raw}, PrivateKey: server.key}
+	for _, a := range more {
+		chain.Certificate = append(chain.Certificate, a.cert.Raw)
+	}
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			near, far, err := connect()
+			if err != nil {
+				return nil, err
+			}
+			go answerAll(tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{chain}}), "HTTP/1.1 204 No Content\r\n\r\n")
+			return near, nil
+		},
+	}
+	defer transport.CloseIdleConnections()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+"/", nil)
+	res, err := (&http.Client{Transport: httpserver.BoundAnswers(transport)}).Do(r)
+	if err == nil {
+		_ = res.Body.Close()
+	}
+	return err
+}
+
+// A server that sent a hundred certificates of one subject, with keys of 8192 bits, cost its client a third of a second of a core for each connection.
+func TestCertificatesOfAServerAreBounded(t *testing.T) {
+	t.Parallel()
+	root := (*authority)(nil).next(t, "root")
+	first := root.next(t, "first")
+	server := first.next(t, "server")
+	chain := func(length int) []*authority { // each issued the one before it
+		all := []*authority{root.next(t, "0")}
+		for i := 1; i < length; i++ {
+			all = append([]*authority{all[0].next(t, strconv.Itoa(i))}, all...)
+		}
+		return all
+	}
+	withKey := func(bits int) []*authority { // nobody has the other half of it
+		n := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
+		key := &rsa.PublicKey{N: n.SetBit(n, 0, 1), E: 1<<31 - 1}
+		return []*authority{server, first, first.issue(t, "large", key, nil)}
+	}
+	second := root.next(t, "first")
+	for name, c := range map[string]struct {
+		sent   []*authority
+		served bool
+	}{
+		"ChainBelow":           {chain(httpserver.MaxChain - 1), true},
+		"ChainAt":              {chain(httpserver.MaxChain), true},
+		"ChainAbove":           {chain(httpserver.MaxChain + 1), false},
+		"KeyBelow":             {withKey(httpserver.MaxKeyBits - 1), true},
+		"KeyAt":                {withKey(httpserver.MaxKeyBits), true},
+		"KeyAbove":             {withKey(httpserver.MaxKeyBits + 1), false},
+		"OneSubjectInOrder":    {[]*authority{server, first, second}, true},
+		"OneSubjectOutOfOrder": {[]*authority{server, second, first}, false},
+		"IssuerTwice":          {[]*authority{server, server, first, first}, true},
+		"NoIssuer":             {[]*authority{server}, false},
+		"OtherRoot":            {[]*authority{(*authority)(nil).next(t, "root").next(t, "server")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := visit(t.Context(), loopback, root, "example.com", c.sent[0], c.sent[1:]...)
+			if _, refused := errors.AsType[*tls.CertificateVerificationError](err); c.served && err != nil || !c.served && !refused {
+				t.Errorf("it is answered with %v", err)
+			}
+		})
+	}
+	for host, served := range map[string]bool{"example.com": true, "example.com:8443": true, "example.org": false, "192.0.2.1": false, "[2001:db8::1]": false} {
+		err := visit(t.Context(), loopback, root, host, server, first)
+		if _, refused := errors.AsType[x509.HostnameError](err); served && err != nil || !served && !refused {
+			t.Errorf("for %s: %v", host, err)
+		}
+	}
+}
+
+// What a certificate costs is chosen by its server, for which a tenant has no more than its cores.
+func TestCertificatesAreVerifiedOnACoreOfTheTenant(t *testing.T) {
+	t.Parallel()
+	root := (*authority)(nil).next(t, "root")
+	server := root.next(t, "server")
+	synctest.Test(t, func(t *testing.T) {
+		memory := budget.New(0)
+		over, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range max(runtime.GOMAXPROCS(0), 2) { // more than the tenant has
+			all.Go(func() {
+				ctx, hold := memory.With(over, "loud", 0)
+				defer hold.Release()
+				_ = budget.TakeCore(ctx, budget.SmallBytes+1)
+				<-over.Done()
+			})
+		}
+		synctest.Wait()
+		ask := func(tenant string) *atomic.Bool {
+			var answered atomic.Bool
+			all.Go(func() {
+				ctx, hold := memory.With(t.Context(), tenant, 0)
+				defer hold.Release()
+				err := visit(ctx, pipe, root, "example.com", server)
+				testbed.Check(t, err == nil, "%s: %v", tenant, err)
+				answered.Store(true)
+			})
+			synctest.Wait()
+			return &answered
+		}
+		loud, quiet := ask("loud"), ask("quiet")
+		testbed.Check(t, !loud.Load() && quiet.Load(), "without a core: answered %v, another tenant %v", loud.Load(), quiet.Load())
+		end()
+		all.Wait()
+		testbed.Check(t, loud.Load(), "it is not answered with a core")
+	})
 }
