@@ -260,11 +260,14 @@ func (r *Result) successful() bool {
 const maxQuoted = 80
 
 // Shorten cuts a caller's text to 80 bytes and marks the cut, so that it cannot fill a message.
-func Shorten(s string) string {
-	if len(s) <= maxQuoted {
+func Shorten(s string) string { return ShortenTo(s, maxQuoted) }
+
+// ShortenTo is Shorten to another number of bytes.
+func ShortenTo(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxQuoted], "") + "…"
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // Plural is a number with its noun, such as "2 files".

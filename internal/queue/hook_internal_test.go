@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -137,4 +139,24 @@ func TestRetryDelay(t *testing.T) {
 		t.Errorf("a callback is retried for %s", total)
 	}
 	testbed.Diff(t, "wait of a callback after many errors", time.Hour, retryDelay(TypeCallback, 1<<30))
+}
+
+// asynq keeps the text of an error with the task. That of a receiver's certificate with a name of 250 KB filled Redis: nobody is charged for it.
+func TestErrorsThatAreKeptAreShort(t *testing.T) {
+	t.Parallel()
+	raw, err := encodePayload(Task{Ref: farm.Ref{Tenant: "a", ID: "job_1"}})
+	testbed.Must(t, err)
+	again := Later{time.Second}
+	for _, size := range []int{len(again.Error()), maxErrorBytes - 1, maxErrorBytes, maxErrorBytes + 1, 250_000} {
+		cause := errors.New(strings.Repeat("a", size-len(again.Error())))
+		s := &Server{cfg: ServerConfig{Handler: func(context.Context, Task) error { return fmt.Errorf("%w%w", cause, again) }}}
+		want := cause.Error() + again.Error()
+		if size > maxErrorBytes {
+			want = want[:maxErrorBytes] + "…"
+		}
+		err := s.handle(t.Context(), TypeCallback, raw)
+		if _, later := errors.AsType[Later](err); err == nil || err.Error() != want || !errors.Is(err, cause) || !later {
+			t.Errorf("of %d bytes asynq gets %.30v…", size, err)
+		}
+	}
 }

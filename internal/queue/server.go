@@ -14,6 +14,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // abandonAfter is how long Stop waits for handlers after it has canceled their context.
@@ -187,10 +189,27 @@ func (s *Server) Stop() {
 	}
 }
 
-// handle runs the handler. A panic counts as an error.
+// maxErrorBytes is how much of the text of an error is kept with its task, in Redis.
+const maxErrorBytes = 1000
+
+// shortError is an error with a short text: others may have chosen it, such as the receiver of a callback.
+type shortError struct{ error }
+
+// Error returns at most maxErrorBytes and the mark of a cut.
+func (e shortError) Error() string { return farm.ShortenTo(e.error.Error(), maxErrorBytes) }
+
+// Unwrap returns the whole error.
+func (e shortError) Unwrap() error { return e.error }
+
+// handle runs the handler. A panic counts as an error. The text of an error is short.
 func (s *Server) handle(ctx context.Context, kind string, payload []byte) (err error) {
 	s.running.Add(1)
 	defer s.running.Done()
+	defer func() {
+		if err != nil {
+			err = shortError{err}
+		}
+	}()
 	defer func() {
 		if p := recover(); p != nil {
 			s.cfg.Logger.ErrorContext(ctx, "handler panicked", "type", kind, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -58,8 +58,13 @@ type Failure struct {
 	Reason error
 }
 
-// Error returns the reason.
-func (f *Failure) Error() string { return "send callback: " + f.Reason.Error() }
+// maxReasonBytes is how much of a reason its text has: the receiver chooses some of it, such as the names in its certificate.
+const maxReasonBytes = 500
+
+// Error returns the reason, shortened.
+func (f *Failure) Error() string {
+	return "send callback: " + farm.ShortenTo(f.Reason.Error(), maxReasonBytes)
+}
 
 // Unwrap returns the reason.
 func (f *Failure) Unwrap() error { return f.Reason }

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -173,6 +174,19 @@ func TestFailureNamesTheHostOnly(t *testing.T) {
 	}
 	if err := sender.Post(t.Context(), "http://good.example/%zz?secret", "job_1", nil, nil, time.Now()); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("an address that cannot be requested: %v", err)
+	}
+}
+
+// Texts of failures are logged, and kept until the next try: a receiver cannot choose their length.
+func TestReasonsOfFailuresAreShort(t *testing.T) {
+	t.Parallel()
+	const most = 500
+	for _, size := range []int{1, most - 1, most, most + 1, 250_000} {
+		want := "send callback: " + strings.Repeat("a", min(size, most))
+		if size > most {
+			want += "…"
+		}
+		testbed.Diff(t, fmt.Sprint("text of ", size, " bytes"), want, (&webhook.Failure{Reason: errors.New(strings.Repeat("a", size))}).Error())
 	}
 }
 
