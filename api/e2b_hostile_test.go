@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"os"
@@ -535,6 +536,41 @@ func TestE2BCallsForEntriesCountAsRequests(t *testing.T) {
 	_, _ = f.store.AdmitMore(t.Context(), "acme", rate-1, quotas)
 	if _, failed := f.rpc("/filesystem.Filesystem/ListDir", map[string]any{"path": links}, headers); !strings.HasPrefix(failed, "resource_exhausted") || !strings.Contains(failed, "requests_per_minute") {
 		t.Errorf("beyond the quota: %s", failed)
+	}
+}
+
+// So do the files of an upload. One that goes beyond the quota ends there.
+func TestE2BFilesOfAnUploadCountAsRequests(t *testing.T) {
+	t.Parallel()
+	const calls, rate = 20, 100
+	f, dir, headers := e2bBox(t)
+	answer := f.asOperator("PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": rate})
+	testbed.Require(t, answer.Code == http.StatusOK, "%d %s", answer.Code, answer.Body)
+	quotas, now := farm.DefaultQuotas(), time.Now()
+	quotas.RequestsPerMinute = rate
+	upload := func(n, left int) (status int, written []os.DirEntry, used int) {
+		now = now.Add(time.Hour)
+		f.redis.SetTime(now)
+		_, _ = f.store.AdmitMore(t.Context(), "acme", rate-left, quotas)
+		to, body := filepath.Join(dir, fmt.Sprint(n, left)), &bytes.Buffer{}
+		form := multipart.NewWriter(body)
+		for i := range n {
+			_, err := form.CreateFormFile("file", filepath.Join(to, fmt.Sprint(i)))
+			testbed.Must(t, err)
+		}
+		_ = form.Close()
+		answer, _ := f.do("POST", "/e2b/files", body.String(), append([]string{"Content-Type", form.FormDataContentType()}, headers...)...)
+		rest, _ := f.store.AdmitMore(t.Context(), "acme", rate, quotas)
+		written, _ = os.ReadDir(to)
+		return answer.StatusCode, written, left - rest
+	}
+	for files, want := range map[int]int{calls - 1: 1, calls: 1, calls + 1: 2, 2 * calls: 2, 2*calls + 1: 3} {
+		if status, written, used := upload(files, rate); status != http.StatusOK || len(written) != files || used != want {
+			t.Errorf("%d files: %d, %d are written, and %d requests counted, want %d", files, status, len(written), used, want)
+		}
+	}
+	if status, written, _ := upload(2*calls, 1); status != http.StatusTooManyRequests || len(written) != calls {
+		t.Errorf("beyond the quota: %d, and %d files are written", status, len(written))
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// maxUploads is how many files one upload has.
+// maxUploads is how many files one upload has. Each is a call to the sandbox, see callsPerRequest.
 const maxUploads = 1000
 
 // metadataPrefix begins the headers with metadata of the files of an upload. Keys are what follows it, in lower case.
@@ -171,7 +171,13 @@ func (u *upload) write(to string, content io.Reader, size int64) error {
 	if u.seen[at.real] {
 		return rest.BadRequestf("the upload has %s twice", farm.Shorten(to))
 	}
-	ctx, kept := u.c.Request.Context(), len(at.real) // to find it again, as the agent names it, and in the answer
+	ctx := u.c.Request.Context()
+	if n := len(u.out); n > 0 && n%callsPerRequest == 0 {
+		if _, err := u.Gate.More(ctx, u.box.Tenant, 1); err != nil {
+			return err
+		}
+	}
+	kept := len(at.real) // to find it again, as the agent names it, and in the answer
 	for key, value := range u.metadata {
 		kept += len(key) + len(value)
 	}
@@ -183,7 +189,7 @@ func (u *upload) write(to string, content io.Reader, size int64) error {
 	if err != nil {
 		return err
 	}
-	u.out = append(u.out, uploaded{Name: path.Base(written.Path), Path: at.shown(at.real), Type: "file", Metadata: written.Metadata})
+	u.out = append(u.out, uploaded{Name: path.Base(written.Path), Path: at.shown(at.real), Type: "file", Metadata: u.metadata})
 	return nil
 }
 
