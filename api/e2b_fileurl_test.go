@@ -106,6 +106,9 @@ func TestE2BSignedURLs(t *testing.T) {
 			t.Errorf("%s: %d %s", name, answer.StatusCode, body)
 		}
 	}
+	if answer, text := f.do("DELETE", "/e2b/contexts/files"+signedFile(file, "read", "", token), nil); answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("the end of a context named files: %d %s", answer.StatusCode, text)
+	}
 	f.e2bFailure(http.StatusUnauthorized, "signature is already expired", "GET", "/files"+signedFile(file, "read", "", token, before), nil)
 
 	body := &bytes.Buffer{}

@@ -291,7 +291,7 @@ func (d *Gateway) urlOf(r *http.Request) (u signedURL, ok bool, err error) {
 	// The parameters are in the path's own query: a form in the body signs nothing.
 	q, _ := url.ParseQuery(r.URL.RawQuery) // what cannot be read is not signed
 	signature, ok := strings.CutPrefix(q.Get("signature"), signatureForm)
-	if !ok || !strings.HasSuffix(r.URL.Path, "/files") {
+	if !ok || r.URL.Path != "/files" && r.URL.Path != Base+"/files" {
 		return u, false, nil
 	}
 	operation := "read"
