@@ -229,6 +229,9 @@ func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	if rerr := w.engine.Remove(ctx, w.node.Container(j.Sandbox)); rerr != nil {
 		w.log.WarnContext(ctx, "container of a failed sandbox is left to the reconciler", "sandbox_id", j.Sandbox.ID, "error", rerr)
 	} else {
+		if !closed {
+			w.lifecycle.gone(ctx, j.Sandbox)
+		}
 		w.placement.ReleaseGPUs(ctx, j.Sandbox)
 	}
 	w.placement.Release(ctx, j.Sandbox)

@@ -91,6 +91,7 @@ func TestContainerOfAnEndedStartIsRemoved(t *testing.T) {
 			case "cancel":
 				w.jobs.get(job.ID).requestCancel()
 				testbed.Must(t, <-handled)
+				b.nothingUnfinished()
 			case "close":
 				closing := b.CloseJob(box)
 				w.jobs.get(job.ID).requestCancel() // as Dismantle does
@@ -326,6 +327,7 @@ func TestClosedAndLostSandboxesEndTheirReservations(t *testing.T) {
 	b.Reserved(farm.Capacity{MemoryMB: 100, CPUs: 1})
 	w.lifecycle.Lose(t.Context(), b.Sandbox(lost), "", "it is a test")
 	b.Reserved(farm.Capacity{})
+	b.nothingUnfinished()
 }
 
 // Containers without a reservation get one; reservations without a sandbox end, but not while the sandbox may still start.

@@ -148,9 +148,18 @@ func (l *lifecycle) Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason
 	if err := l.engine.Remove(ctx, l.node.Container(s)); err != nil {
 		l.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
 	} else {
+		l.gone(ctx, s)
 		l.placement.ReleaseGPUs(ctx, s)
 	}
 	l.placement.Release(ctx, s)
+}
+
+// gone notes that the container of a sandbox that has ended is gone: its record is kept no longer than others, and may be removed early.
+func (l *lifecycle) gone(ctx context.Context, s *farm.Sandbox) {
+	_, err := l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), Removed: true, Generation: s.Generation})
+	if err != nil && farm.CodeOf(err) != farm.CodeNotFound && !errors.Is(err, store.ErrFenced) {
+		l.log.WarnContext(ctx, "the record of a sandbox without a container is kept until its deadline", "sandbox_id", s.ID, "error", err)
+	}
 }
 
 // endJobs ends every open job of a sandbox but exceptJob and jobs that close it.

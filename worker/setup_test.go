@@ -46,6 +46,13 @@ func (b *bundle) worker() *Worker {
 	return w
 }
 
+// nothingUnfinished checks that nothing counts as unfinished, as the record of an ended sandbox does until its container is known to be gone.
+func (b *bundle) nothingUnfinished() {
+	b.T.Helper()
+	memory, err := b.Store.JobMemory(b.T.Context(), workertest.Tenant)
+	testbed.Check(b.T, err == nil && memory[0].Unfinished == 0 && memory[0].Finished > 0, "counted %+v, %v", memory, err)
+}
+
 // measured makes a worker on a node of a size.
 func (b *bundle) measured(memoryMB, cores int) *Worker {
 	b.T.Helper()

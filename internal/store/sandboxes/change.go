@@ -102,7 +102,7 @@ type Move struct {
 	Runtime   string
 	Expired   bool // it closes since its deadline has passed
 	Touch     bool // LastUsedAt = now
-	Removed   bool // its container is gone; unless the record says so, it is kept until the deadline of the sandbox at least
+	Removed   bool // its container is gone; unless the record says so, it is kept until the deadline of the sandbox at least. With To "" it may be said later
 
 	Checkpoint int64 // it hibernates: bytes of its checkpoint, which count against max_stored_mb until it resumes or ends; 0: none
 

@@ -134,8 +134,21 @@ local function keptFor(box, closedTTL, removed)
   return int(math.max(tonumber(closedTTL), math.ceil(((tonumber(s[1]) or 0) - tonumber(NOW)) / 1000000) + 3600)), true
 end
 
--- Writes a sandbox's new state and what follows from it. The caller has checked the transition. For final states: the times to live (seconds),
--- and whether its container is known to be gone.
+-- Has the keys of a sandbox that has ended expire, and counts them until then. Times to live are in seconds; removed: its container is known to be gone.
+local function keepEnded(box, closedTTL, retention, removed)
+  local k, needed = sandboxKey(box), nil
+  closedTTL, needed = keptFor(box, closedTTL, removed)
+  if needed then call('HSET', k, 'needed', '1') else call('HDEL', k, 'needed') end -- '1': it is not removed before
+  call('EXPIRE', k, closedTTL)
+  call('EXPIRE', jobsOfKey(box), retention)
+  call('EXPIRE', packagesKey(box), closedTTL)
+  call('EXPIRE', egressKey(box), closedTTL)
+  call('EXPIRE', stopsKey(box), closedTTL)
+  chargeEndedRecord(box, tonumber(NOW) + tonumber(closedTTL) * 1000000)
+  if call('ZSCORE', DOCUMENTS, box) then expireDocuments(box, closedTTL) end
+end
+
+-- Writes a sandbox's new state and what follows from it. The caller has checked the transition. For final states: what keepEnded needs.
 local function setSandboxState(box, state, closedTTL, retention, removed)
   local k = sandboxKey(box)
   call('HSET', k, 'state', state)
@@ -146,17 +159,8 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
     releaseQuotas(box)
     refundCheckpoint(box)
     unindexNode(box, call('HGET', k, 'node') or '')
-    local needed
-    closedTTL, needed = keptFor(box, closedTTL, removed)
-    if needed then call('HSET', k, 'needed', '1') end -- so that it is not removed before
-    call('EXPIRE', k, closedTTL)
-    call('EXPIRE', jobsOfKey(box), retention)
-    call('EXPIRE', packagesKey(box), closedTTL)
-    call('EXPIRE', egressKey(box), closedTTL)
-    call('EXPIRE', stopsKey(box), closedTTL)
     call('DEL', secretsKey(box))
-    chargeEndedRecord(box, tonumber(NOW) + tonumber(closedTTL) * 1000000)
-    if call('ZSCORE', DOCUMENTS, box) then expireDocuments(box, closedTTL) end
+    keepEnded(box, closedTTL, retention, removed)
   end
   updateDeadline(box)
 end

@@ -1,5 +1,6 @@
 -- Moves a sandbox to another state ('': leaves the state) and sets what is not empty. The sandbox must have this generation ('0': any), and
--- a job that is named must run under this attempt. It may repeat its move, since the answer may have been lost.
+-- a job that is named must run under this attempt. It may repeat its move, since the answer may have been lost. Of one that has ended, without a new
+-- state, only removed is noted: its record need not be kept for its container.
 -- Replies {'ok', sandbox}, {'notfound'}, {'fenced'}, {'state', state}, or {'full', free bytes} if the checkpoint of a sandbox that hibernates does
 -- not fit into the tenant's storage.
 local to = arg.state
@@ -12,6 +13,10 @@ if arg.job ~= '' then
   if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end
 end
 if arg.job ~= '' and state == to and not SANDBOXES[state][to] then return {'ok', call('HGETALL', k)} end
+if to == '' and final(SANDBOXES, state) and arg.removed == '1' then
+  if call('HGET', k, 'needed') then keepEnded(arg.id, arg.closed_ttl, arg.retention, true) end
+  return {'ok', call('HGETALL', k)}
+end
 if to == '' and final(SANDBOXES, state) or to ~= '' and not SANDBOXES[state][to] then return {'state', state} end
 if to == 'hibernated' and arg.checkpoint ~= '0' then
   local limit = quota('max_stored_mb')

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -169,6 +170,18 @@ func sandboxMemoryIsCounted(t *testing.T, factory Factory) {
 		return err
 	})
 	count("its log", entries, 0, appendEntry)
+	gone := func(generation int) error {
+		_, err := b.MoveSandbox(ctx, store.Move{Ref: box, Removed: true, Generation: generation})
+		return err
+	}
+	before = b.memory(t)
+	testbed.Check(t, errors.Is(gone(2), store.ErrFenced) && b.memory(t) == before, "the container of a later generation is gone: %+v after %+v", b.memory(t), before)
+	kept = before.Unfinished - open
+	count("its container is gone", -kept, kept, func() error { return gone(1) })
+	count("the same again", 0, 0, func() error { return gone(1) })
+	count("a late entry of its log", 0, entries, appendEntry)
+	ttl := b.rdb.TTL(ctx, b.prefix+"{acme}:sbx:"+box.ID).Val()
+	testbed.Check(t, ttl <= time.Duration(farm.DefaultLimits().ClosedSeconds)*time.Second, "its record is kept for %s", ttl)
 
 	b.clock.forward(365 * 24 * time.Hour)
 	_, err := b.Trim(ctx, Tenant)
