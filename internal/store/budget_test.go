@@ -26,7 +26,7 @@ const redisBudget = 128 << 10
 // has one.
 var knownKeys = regexp.MustCompile(`^sf:(\{acme\}:(` +
 	`(job|ev|seg|req|cp|mf):job_[0-9a-z]+|(sbx|sj|osj|line|stops|pkg|mfbox):sbx_[0-9a-z]+|idem:[0-9a-f]{64}|(out|held):[a-z0-9-]+(/[a-z]+)?|on:[a-z0-9-]+|usage:[0-9-]+|` +
-	`seq|open|jobs|boxes|openboxes|nodes|due|docs|callbacks|holds|act|ids|conn|quota|rate|use|used|stored|kept|mfs|mfexp|mem|ended|needed)|\{nodes\}:tenants:n1|tenants)$`)
+	`seq|open|jobs|boxes|openboxes|nodes|due|docs|callbacks|holds|act|ids|conn|quota|rate|use|used|stored|kept|mfs|mfexp|mem|ended|needed|owed)|\{nodes\}:tenants:n1|tenants)$`)
 
 // TestRedisBytesOfAJob makes jobs of all kinds as large as callers and code can make them, and measures their keys in each phase of their
 // lives. No phase exceeds the budget, and no key is of an unknown kind.

@@ -225,6 +225,40 @@ func TestCallbacksThatAreDueGoLast(t *testing.T) {
 	testbed.Check(t, err == nil && n != len(owed) && len(left) == n, "%d callbacks are due for %d jobs of %d, %v", len(left), n, len(owed), err)
 }
 
+// TestCallbacksThatAreDueKeepNoOthers: one call looks at no more records than a tenant may have callbacks. With so many in front, nothing was removed, and
+// Redis filled up. A job whose callback was delivered goes before those that expire later again.
+func TestCallbacksThatAreDueKeepNoOthers(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx := t.Context()
+	const owed, size = 10_000, 6144
+	first := w.finished("loud", "https://example.com", 1)[0]
+	pipe := w.rdb.Pipeline()
+	for i := range owed {
+		id := fmt.Sprint("job_owed_", i)
+		pipe.ZAdd(ctx, "sf:{loud}:callbacks", redis.Z{Score: float64(i), Member: id})
+		pipe.ZAdd(ctx, "sf:{loud}:ended", redis.Z{Score: float64(time.Now().Add(2 * time.Hour).UnixMicro()), Member: fmt.Sprint(id, " ", size)})
+	}
+	pipe.HIncrBy(ctx, "sf:{loud}:mem", "finished", owed*size)
+	w.must(pipe.Exec(ctx))
+	others := w.finished("loud", "", 100)
+	w.finished("quiet", "", 1)
+	limit := w.fill(60)
+	for rounds := 0; w.above(limit / 2); rounds++ {
+		w.forget(time.Hour)
+		testbed.Require(t, rounds < 5, "%d of %d jobs are left", w.kept(others), len(others))
+	}
+	n, m := w.kept(others), w.rdb.ZCard(ctx, "sf:{loud}:callbacks").Val()
+	testbed.Check(t, n > 50 && n < len(others) && m == owed+1, "%d of %d jobs and %d callbacks are left", n, len(others), m)
+	w.must(w.s.Job(ctx, first))
+
+	w.must(nil, w.s.CallbackDone(ctx, first))
+	w.fill(51)
+	w.forget(time.Hour)
+	_, err := w.s.Job(ctx, first)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound && w.kept(others) > 10, "%d others are left, and the job whose callback was delivered: %v", w.kept(others), err)
+}
+
 // TestUnfinishedJobsOfOneTenantAreBounded: at the limit one tenant is refused, the other is not, and what ends something always goes.
 func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	t.Parallel()

@@ -88,6 +88,7 @@ const (
 	IndexMemory        Index = "mem"       // hash: the bytes of jobs and sandboxes in Redis: unfinished, finished
 	IndexEnded         Index = "ended"     // sorted set: finished jobs and ended sandboxes with their bytes, by when their records expire
 	IndexNeeded        Index = "needed"    // sorted set: of the same, the ended sandboxes whose container may still run: they are not in the one before
+	IndexOwed          Index = "owed"      // sorted set: of the same, finished jobs whose callback is not delivered, once they were in the way of others that may go
 	IndexStored        Index = "stored"    // hash: the bytes in the object store: bytes, artifacts, reserved, kept; and manifests, of the lists of artifacts in Redis
 	IndexDocuments     Index = "docs"      // sorted set: the records with documents, and staged uploads, by when those are removed
 	IndexKept          Index = "kept"      // hash: what each entry of that index counts, in bytes
@@ -165,7 +166,7 @@ func luaKeys() string {
 		"PARKED_SHARES": IndexParkedShares, "CALLBACKS": IndexCallbacks, "MANIFESTS": IndexManifests, "MANIFEST_ENDS": IndexManifestEnds,
 		"OPEN_SANDBOXES": IndexOpenSandboxes, "SANDBOX_LIST": IndexSandboxes, "DEADLINES": IndexDeadlines, "NODES": IndexNodes,
 		"USE": IndexUse, "OWN_QUOTAS": IndexQuotas, "RATE": IndexRate, "CONNECTIONS": IndexConnections,
-		"MEMORY": IndexMemory, "ENDED": IndexEnded, "NEEDED": IndexNeeded, "STORED": IndexStored, "DOCUMENTS": IndexDocuments,
+		"MEMORY": IndexMemory, "ENDED": IndexEnded, "NEEDED": IndexNeeded, "OWED": IndexOwed, "STORED": IndexStored, "DOCUMENTS": IndexDocuments,
 		"KEPT": IndexKept, "WALK": IndexWalk, "WALKED": IndexWalked, "CAPACITIES": IndexCapacities,
 		"FIRST": IndexFirst, "LEASES": IndexLeases, "CHECKED": IndexChecked, "DRAINS": IndexDrains,
 		"POOL_NODES": IndexPoolNodes, "FLEET_SEEN": IndexFleetSeen, "FLEET_EVENTS": IndexFleetEvents, "KEY_RECORDS": IndexKeyRecords,

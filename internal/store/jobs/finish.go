@@ -212,9 +212,15 @@ func (s *Store) CallbacksBeyond(ctx context.Context, tenant string, keep, limit 
 	return nil, nil
 }
 
+// callbackDoneArgs are the arguments of callback_done.lua.
+type callbackDoneArgs struct {
+	ID string `lua:"id"`
+}
+
 // CallbackDone removes a job from Callbacks: its callback was delivered, or given up.
 func (s *Store) CallbackDone(ctx context.Context, ref farm.Ref) error {
-	return db.Wrap("finish callback", s.Redis.ZRem(ctx, s.Index(ref.Tenant, db.IndexCallbacks), ref.ID).Err())
+	_, err := s.Run(ctx, "finish callback", "callback_done", ref.Tenant, callbackDoneArgs{ID: ref.ID})
+	return err
 }
 
 // CancelRequested reports whether a cancel of the job was requested.

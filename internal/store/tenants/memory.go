@@ -175,7 +175,7 @@ func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
 // forgetOf removes this many bytes of finished jobs of the tenants above their share, but none that ended within the time after.
 func (s *Store) forgetOf(ctx context.Context, list []*forgetting, share, bytes float64, after time.Duration) (freed int64, err error) {
 	for _, f := range list {
-		f.passed, f.callbacks, f.done = 0, false, false
+		f.passed, f.owed, f.done = 0, false, false
 	}
 	needed := int64(bytes) + 1
 	for range forgetCalls {
@@ -198,9 +198,9 @@ type forgetting struct {
 	Forgotten
 	JobMemory
 
-	passed    int  // finished records that stay
-	callbacks bool // those whose callback is not delivered go, too
-	done      bool // no finished record is left that may go
+	passed int  // finished records that stay, of an index
+	owed   bool // the others are gone: now those whose callback is not delivered go
+	done   bool // no finished record is left that may go
 }
 
 // most finds the tenant with most bytes above the share that has finished jobs to remove, and the bytes of the next one; nil: there is none.
@@ -226,13 +226,13 @@ type memoryTrimArgs struct {
 	Count          int    `lua:"count"` // how many to look at
 	Skip           int    `lua:"skip"`
 	FinishedBefore string `lua:"finished_before"` // microseconds: jobs that finished later stay
-	Callbacks      bool   `lua:"callbacks"`       // also jobs whose callback is not delivered
+	Owed           bool   `lua:"owed"`            // jobs whose callback is not delivered, and no others
 }
 
 // forget removes finished jobs and sandboxes of a tenant that ended longer ago than after.
 func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after time.Duration) (freed int64, err error) {
 	r, err := s.Run(ctx, "forget finished jobs", "memory_trim", f.Tenant, memoryTrimArgs{
-		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: db.Micros(s.Now().Add(-after)), Callbacks: f.callbacks,
+		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: db.Micros(s.Now().Add(-after)), Owed: f.owed,
 	})
 	if err != nil {
 		return 0, err
@@ -240,7 +240,7 @@ func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after ti
 	jobs, freed, passed, last := r.Number(2), int64(r.Number(3)), r.Number(4), r.Text(5) == "1"
 	f.Records, f.Bytes, f.Finished, f.passed = f.Records+jobs, f.Bytes+freed, f.Finished-freed, f.passed+passed
 	if freed < bytes && last {
-		f.done, f.callbacks, f.passed = f.callbacks, true, 0
+		f.done, f.owed, f.passed = f.owed, true, 0
 	}
 	return freed, nil
 }

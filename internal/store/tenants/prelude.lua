@@ -46,14 +46,16 @@ local READ_ROOM = 67108864
 -- which has those that have ended. Of each job the strings in its record, its request and its events count, and JOB_EXTRA for its keys and its
 -- entries of indexes. ENDED has a member for each finished job, its id and what it counts, by the time at which its record expires; for a
 -- sandbox that has ended, 'sbx:' is before the id. NEEDED has such members of sandboxes whose container may still run: nothing may remove their
--- records before they expire, so they count as unfinished. Beside them the manifests count, in the field 'manifests' of what is stored: their documents and
+-- records before they expire, so they count as unfinished. OWED has those of finished jobs whose callback was not delivered when the farm made
+-- room: they are not in front of what may go. Beside them the manifests count, in the field 'manifests' of what is stored: their documents and
 -- MANIFEST_EXTRA for each.
 local JOB_EXTRA, MANIFEST_EXTRA = 6144, 1024
 
 -- Gives back what a finished job or a sandbox that has ended counts, once.
 local function refundJob(member)
-  local field = call('ZREM', ENDED, member) == 1 and 'finished' or call('ZREM', NEEDED, member) == 1 and 'unfinished'
-  if field then call('HINCRBY', MEMORY, field, '-' .. string.match(member, ' (%d+)$')) end
+  for index, field in pairs({[ENDED] = 'finished', [OWED] = 'finished', [NEEDED] = 'unfinished'}) do
+    if call('ZREM', index, member) == 1 then call('HINCRBY', MEMORY, field, '-' .. string.match(member, ' (%d+)$')) end
+  end
 end
 
 -- Gives back what expired records of an index counted. Returns of how many.
