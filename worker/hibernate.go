@@ -86,15 +86,15 @@ func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
 		return w.stayAwake(ctx, j, err)
 	}
 	defer leave()
-	if err := w.node.SuspendDeadline(ctx, j.Sandbox); err != nil { // only a deadline that is moved meanwhile needs it
-		w.log.WarnContext(ctx, "agent keeps the deadline that it knows while its sandbox hibernates", "sandbox_id", j.Sandbox.ID, "error", err)
-	}
-	w.node.Disconnect(j.Sandbox.ID)
 	work, done := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout)
 	defer done()
 	id := w.node.Container(j.Sandbox)
 	c, err := w.engine.Inspect(work, id)
 	if err == nil && c.Running {
+		if err := w.node.SuspendDeadline(ctx, j.Sandbox); err != nil { // only a deadline that is moved meanwhile needs it
+			w.log.WarnContext(ctx, "agent keeps the deadline that it knows while its sandbox hibernates", "sandbox_id", j.Sandbox.ID, "error", err)
+		}
+		w.node.Disconnect(j.Sandbox.ID)
 		if err := w.stillHibernates(ctx, j); err != nil {
 			return err
 		}
