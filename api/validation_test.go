@@ -290,6 +290,7 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 		"Patch":                 {"PATCH", box, `{"ttl_seconds":-1,"labels":{"":"x"},"nam":1}`, 400, []string{"/nam", "/labels/", "/ttl_seconds"}},
 		"Direction":             {"PATCH", box, `{"name":"a\u202egpj.exe","labels":{"a\u2066":"x","b":"\u061c"}}`, 422, []string{"/name", "/labels/a\u2066", "/labels/b"}},
 		"Control":               {"POST", box + "/interrupt", `{"context":"a b","callback_url":"ftp://x"}`, 422, []string{"/context", "/callback_url"}},
+		"NameIsNotLookedUp":     {"POST", box + "/execute", `{"code":"","callback_url":"http://rebind.example.com/"}`, 422, []string{"/code"}},
 		"Frozen":                {"POST", box + "/hibernate", `{"contex":"x"}`, 400, []string{"/contex"}},
 		"Batch":                 {"POST", "/v1/jobs/batch", `{"jobs":[],"job":1}`, 400, []string{"/job", "/jobs"}},
 	} {

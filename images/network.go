@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -121,8 +122,8 @@ func connect(ctx context.Context, b Builder, ref string, opts Options) (Network,
 	return n, nil
 }
 
-// reachable are the addresses that hosts of a build may have. Mirrors of one's own may have private ones. Those of this machine, and link-local ones, where
+// reachable reports whether a host of a build may have these addresses. Mirrors of one's own may have private ones. Those of this machine, and link-local ones, where
 // clouds have their metadata, are refused.
-func reachable(ip netip.Addr) bool {
-	return ip.Unmap().IsGlobalUnicast() && !egressproxy.OfThisMachine(ip)
+func reachable(all ...netip.Addr) bool {
+	return !egressproxy.OfThisMachine(all...) && !slices.ContainsFunc(all, func(ip netip.Addr) bool { return !ip.Unmap().IsGlobalUnicast() })
 }

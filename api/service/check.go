@@ -209,13 +209,16 @@ func orElse(given *string, standard string) string {
 }
 
 // checkCallback refuses an address to which no callback may go; none at all is fine. The sender looks again when it
-// connects, since names can change their address.
-func (s *Service) checkCallback(ctx context.Context, raw string) error {
+// connects, since names can change their address. No name is looked up for a request that has problems already.
+func (s *Service) checkCallback(ctx context.Context, p *problems, raw string) {
 	if raw == "" {
-		return nil
+		return
 	}
-	budget.LeaveCore(ctx) // names are looked up
-	return webhook.Policy{AllowPrivate: s.options.AllowPrivateCallbacks, Resolver: s.Resolver}.Check(ctx, raw)
+	policy := webhook.Policy{AllowPrivate: s.options.AllowPrivateCallbacks, NoLookup: p.err() != nil, Resolver: s.Resolver}
+	if !policy.NoLookup {
+		budget.LeaveCore(ctx) // it waits
+	}
+	p.check("/callback_url", policy.Check(ctx, raw))
 }
 
 // hosts checks the rules of a sandbox's allow_hosts and returns them in their normal form: each must be within what the operator allows, to the

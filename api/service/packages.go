@@ -34,7 +34,7 @@ func (s *Service) Install(ctx context.Context, c Call, sandboxID string, r wire.
 	request := &farm.InstallRequest{Manager: orElse(r.Manager, farm.ManagerPip), Packages: r.Packages}
 	names := s.checkPackages(p, request)
 	timeout := s.timeout(p, r.TimeoutSeconds)
-	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}

@@ -30,7 +30,7 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
 	out.OnIdle = s.onIdle(ctx, p, r.OnIdle, out)
-	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	_, _, err := s.image(ctx, out.Image)
 	p.check("/image", err)
 	if !p.of("/resources", "/runtime") {
@@ -191,7 +191,7 @@ func (s *Service) HibernateOrResume(ctx context.Context, c Call, kind farm.JobKi
 		return Outcome{}, err
 	}
 	p := c.problems()
-	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}

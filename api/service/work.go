@@ -40,7 +40,7 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 	p.check("/code", s.checkCode(r.Code))
 	p.check("/context", checkContext(request.Context))
 	s.checkEnv(p, r.Env)
-	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	p.check("/language", s.checkSandboxLanguage(ctx, c.Tenant, sandboxID, request.Language))
 	if err := p.err(); err != nil {
 		return Outcome{}, err
@@ -119,7 +119,7 @@ func (s *Service) Command(ctx context.Context, c Call, sandboxID string, r wire.
 	if r.Background && r.TimeoutSeconds == nil {
 		timeout = s.limits.TimeoutMaxSeconds // a server in the background may run for the longest timeout
 	}
-	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
@@ -256,7 +256,7 @@ func (s *Service) Control(ctx context.Context, c Call, kind farm.JobKind, sandbo
 	if r.Context != "" {
 		p.check("/context", checkContext(r.Context))
 	}
-	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}

@@ -217,7 +217,7 @@ func (s *Service) MoveFile(ctx context.Context, c Call, sandboxID string, r wire
 	if err != nil {
 		p.addf("/to", "to: %s", farm.MessageOf(err))
 	}
-	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -38,20 +42,22 @@ var refused = []netip.Prefix{
 	netip.MustParsePrefix("3fff::/20"),
 }
 
-// Public reports whether an address is on the public Internet and not one of this machine: what is meant for others only.
-func Public(ip netip.Addr) bool {
+// Public reports whether all of these addresses are on the public Internet and none is of this machine: what is meant for others only.
+func Public(all ...netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
-	return err == nil && publicBeside(own, ip)
+	return err == nil && !slices.ContainsFunc(all, func(ip netip.Addr) bool { return !publicBeside(own, ip) })
 }
 
 // publicBeside is Public on a machine with these addresses.
 func publicBeside(own []net.Addr, ip netip.Addr) bool { return onInternet(ip) && !among(own, ip) }
 
-// OfThisMachine reports whether an address belongs to this machine. Servers that listen on all addresses are not meant for sandboxes, and
-// a firewall in front of the machine does not see such a connection. It returns true if the addresses cannot be read.
-func OfThisMachine(ip netip.Addr) bool {
+// OfThisMachine reports whether one of these addresses belongs to this machine. Servers that listen on all addresses are not meant for sandboxes, and
+// a firewall in front of the machine does not see such a connection. It returns true if the machine's addresses cannot be read.
+func OfThisMachine(some ...netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
-	return err != nil || ip.Unmap().IsLoopback() || ip.Unmap().IsUnspecified() || among(own, ip)
+	return err != nil || slices.ContainsFunc(some, func(ip netip.Addr) bool {
+		return ip.Unmap().IsLoopback() || ip.Unmap().IsUnspecified() || among(own, ip)
+	})
 }
 
 // among reports whether an address is one of a machine's own.
@@ -80,10 +86,15 @@ func onInternet(ip netip.Addr) bool {
 	return true
 }
 
-// ControlDial returns a net.Dialer.ControlContext that refuses every address for which allowed is false, with ErrNotPublic. The dialer calls it
-// with the address that it is about to connect to, so no name can change between the check and the connection.
-func ControlDial(allowed func(netip.Addr) bool) func(ctx context.Context, network, address string, conn syscall.RawConn) error {
+// ControlDial returns a net.Dialer.ControlContext for one connection. It refuses every address for which allowed is false, with ErrNotPublic. The dialer
+// calls it with the address that it is about to connect to, so no name can change between the check and the connection. Of a name with many addresses
+// eight are tried.
+func ControlDial(allowed func(...netip.Addr) bool) func(ctx context.Context, network, address string, conn syscall.RawConn) error {
+	var tried atomic.Int64
 	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		if tried.Add(1) > maxAddresses {
+			return errAddresses
+		}
 		to, err := netip.ParseAddrPort(address)
 		if err != nil || !allowed(to.Addr()) {
 			return fmt.Errorf("connect to %s: %w", address, ErrNotPublic)
@@ -97,7 +108,45 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
+// Resolve finds the addresses of a host whose name a caller or user code chose, without search domains. A host with more than 64 has none: its owner chooses
+// how many, and each is worked on. nil is SystemResolver.
+func Resolve(ctx context.Context, r Resolver, host string) ([]netip.Addr, error) {
+	if r == nil {
+		r = SystemResolver()
+	}
+	all, err := r.LookupNetIP(ctx, "ip", host+".")
+	if len(all) > maxResolved {
+		return nil, errAddresses
+	}
+	return all, err
+}
+
+// SystemResolver is the system's resolver with bounded answers: it makes a socket for each address of a name, to sort them.
+func SystemResolver() *net.Resolver { return &net.Resolver{PreferGo: true, Dial: dialNameServer} }
+
+// dialNameServer connects to a name server. By UDP an answer has at most 1232 bytes.
+func dialNameServer(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil || !strings.HasPrefix(network, "tcp") {
+		return conn, err
+	}
+	return &nameServerConn{conn, io.LimitReader(conn, maxAnswerBytes)}, nil
+}
+
+// nameServerConn is a connection for one answer. A longer one ends early.
+type nameServerConn struct {
+	net.Conn
+	answer io.Reader
+}
+
+// Read reads from the answer.
+func (c *nameServerConn) Read(b []byte) (int, error) { return c.answer.Read(b) }
+
 const (
+	// maxResolved is how many addresses a name may have.
+	maxResolved = 64
+	// maxAnswerBytes is how long an answer of a name server by TCP may be, with its length before it. That with 64 addresses of IPv6 has some 1.8 KiB.
+	maxAnswerBytes = 2 << 10
 	// maxAddresses is how many addresses of a name are tried.
 	maxAddresses = 8
 	// connectTimeout bounds the attempt at one address.
@@ -107,6 +156,9 @@ const (
 // errName means that a name has no address, or that it could not be resolved.
 var errName = errors.New("the name could not be resolved")
 
+// errAddresses means that a name has more addresses than are looked at.
+var errAddresses = errors.New("the name has too many addresses")
+
 // dial resolves the host of the link once and connects to one of its addresses. If one of them is not public the name is refused: a mix
 // of both is an attempt to reach an internal host.
 func (l *link) dial(ctx context.Context) (*hostConn, error) {
@@ -114,17 +166,15 @@ func (l *link) dial(ctx context.Context) (*hostConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.limits.Dial)
 	defer cancel()
 	l.onAbort(cancel)
-	addresses, err := p.resolver.LookupNetIP(ctx, "ip", l.target.host+".") // the dot: the worker's search domains do not apply
+	addresses, err := Resolve(ctx, p.resolver, l.target.host)
 	if err != nil {
 		return nil, errors.Join(errName, err)
 	}
 	if len(addresses) == 0 {
 		return nil, errName
 	}
-	for _, ip := range addresses {
-		if !p.public(ip) {
-			return nil, ErrNotPublic
-		}
+	if !p.public(addresses...) {
+		return nil, ErrNotPublic
 	}
 	dialer := net.Dialer{Timeout: connectTimeout, ControlContext: ControlDial(p.public)}
 	for _, ip := range addresses[:min(len(addresses), maxAddresses)] {

@@ -298,14 +298,25 @@ func TestControlRefusesBeforeConnecting(t *testing.T) {
 	testbed.Must(t, err)
 	defer l.Close()
 	var asked []netip.Addr
-	dialer := net.Dialer{ControlContext: egressproxy.ControlDial(func(ip netip.Addr) bool {
-		asked = append(asked, ip)
-		return egressproxy.Public(ip)
+	dialer := net.Dialer{ControlContext: egressproxy.ControlDial(func(all ...netip.Addr) bool {
+		asked = append(asked, all...)
+		return egressproxy.Public(all...)
 	})}
 	if conn, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, egressproxy.ErrNotPublic) {
 		t.Fatalf("connected to %v, error %v", conn, err)
 	}
 	if len(asked) != 1 || asked[0] != netip.MustParseAddr("127.0.0.1") {
 		t.Errorf("checked %v", asked)
+	}
+}
+
+// The owner of a name chooses how many addresses it has. Some are tried for a connection.
+func TestSomeAddressesOfANameAreTried(t *testing.T) {
+	t.Parallel()
+	control := egressproxy.ControlDial(func(...netip.Addr) bool { return true })
+	for n := range 9 {
+		if err := control(t.Context(), "tcp", "127.0.0.1:1", nil); (err == nil) != (n < 8) {
+			t.Errorf("address %d: %v", n+1, err)
+		}
 	}
 }

@@ -3,12 +3,17 @@ package egressproxy
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -81,6 +86,76 @@ func FuzzHello(f *testing.F) {
 // split reports whether there are several records, so that the name may be cut.
 func split(records []byte) bool {
 	return len(records) > 5 && int(records[3])<<8|int(records[4]) != len(records)-5
+}
+
+// nameServer answers all questions for addresses of IPv4 by TCP, with so many of them.
+func nameServer(t *testing.T, addresses int) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	answer := func(query []byte, truncated bool) []byte {
+		var p dnsmessage.Parser
+		header, err := p.Start(query)
+		testbed.Must(t, err)
+		q, err := p.Question()
+		testbed.Must(t, err)
+		header.Response, header.Truncated = true, truncated
+		b := dnsmessage.NewBuilder(nil, header)
+		b.EnableCompression()
+		testbed.Must(t, errors.Join(b.StartQuestions(), b.Question(q), b.StartAnswers()))
+		for i := range addresses {
+			if !truncated && q.Type == dnsmessage.TypeA {
+				testbed.Must(t, b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, dnsmessage.AResource{A: [4]byte{8, 8, byte(i >> 8), byte(i)}}))
+			}
+		}
+		raw, err := b.Finish()
+		testbed.Must(t, err)
+		return raw
+	}
+	udp, err := net.ListenPacket("udp", l.Addr().String())
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = udp.Close() })
+	go func() {
+		for b := make([]byte, 4096); ; {
+			n, from, err := udp.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = udp.WriteTo(answer(b[:n], true), from)
+		}
+	}()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 4096)
+			if n, err := conn.Read(b); err == nil {
+				raw := answer(b[2:n], false)
+				_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(raw))), raw...))
+			}
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// An answer by TCP can have 4000 addresses, for each of which package net makes a socket before anything else sees them.
+func TestAnswersOfNameServersAreBounded(t *testing.T) {
+	t.Parallel()
+	const addresses = 120 // of 16 bytes; the rest is the length, the header, and the question with the name
+	for _, size := range []int{maxAnswerBytes - 1, maxAnswerBytes, maxAnswerBytes + 1} {
+		r, server := SystemResolver(), nameServer(t, addresses)
+		dial := r.Dial
+		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, server) }
+		name := strings.Repeat("a", 50) + "." + strings.Repeat("b", size-2-12-4-addresses*16-len("?"+strings.Repeat("a", 50)+"?.")) + "."
+		all, err := r.LookupNetIP(t.Context(), "ip", name)
+		if fits := size <= maxAnswerBytes; fits != (err == nil) || fits && len(all) != addresses {
+			t.Errorf("an answer of %d bytes: %d addresses, %v", size, len(all), err)
+		}
+	}
 }
 
 // A machine's own public address leads to what is meant for others only, such as servers that a firewall in front of it protects.

@@ -2,10 +2,12 @@ package egressproxy_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -225,7 +227,7 @@ func TestTheConnectedAddressIsChecked(t *testing.T) {
 	var checks atomic.Int64
 	p := egressproxy.New(egressproxy.Options{
 		Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report,
-		Public: func(netip.Addr) bool { return checks.Add(1) == 1 },
+		Public: func(...netip.Addr) bool { return checks.Add(1) == 1 },
 	})
 	defer p.Close()
 	w.serve(p)
@@ -234,6 +236,24 @@ func TestTheConnectedAddressIsChecked(t *testing.T) {
 	}
 	if c := w.wait(1)[0]; c.Reason != egressproxy.ReasonAddress {
 		t.Errorf("%+v", c)
+	}
+}
+
+// The owner of a name chooses how many addresses it has: each of 6300 had the addresses of the machine read, and took a socket to sort them.
+func TestAddressesOfANameAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, egressproxy.Limits{}, answer)
+	for i, c := range []struct {
+		addresses int
+		reason    string
+	}{{63, ""}, {64, ""}, {65, egressproxy.ReasonName}} {
+		w.mu.Lock()
+		w.names["good.test"] = slices.Repeat([]string{publicIP}, c.addresses)
+		w.mu.Unlock()
+		res, err := w.client(nil).Get(w.fill("http://good.test:{P}/"))
+		testbed.Must(t, err)
+		_ = res.Body.Close()
+		testbed.Diff(t, fmt.Sprint("reason for ", c.addresses, " addresses"), c.reason, w.wait(i + 1)[i].Reason)
 	}
 }
 
@@ -265,7 +285,7 @@ func TestBuffersAreChargedToTheBudget(t *testing.T) {
 		hold(c)
 	})
 	b := budget.New(0)
-	p := egressproxy.New(egressproxy.Options{Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report, Budget: b, Tenant: "t", Public: func(netip.Addr) bool { return true }})
+	p := egressproxy.New(egressproxy.Options{Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report, Budget: b, Tenant: "t", Public: func(...netip.Addr) bool { return true }})
 	defer p.Close()
 	w.serve(p)
 	for _, full := range []bool{false, true} {

@@ -21,7 +21,6 @@ package egressproxy
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -92,10 +91,11 @@ type Options struct {
 	Budget *budget.Budget
 	Tenant string // whom the budget charges
 
-	SecretPort int                   // the only port of hosts with secrets; 0: farm.SecretPort
-	Roots      *x509.CertPool        // that sign the certificates of hosts with secrets; nil: the system's
-	Resolver   Resolver              // nil: the system's
-	Public     func(netip.Addr) bool // which addresses may be connected to; nil: public ones that are not this machine's
+	SecretPort int            // the only port of hosts with secrets; 0: farm.SecretPort
+	Roots      *x509.CertPool // that sign the certificates of hosts with secrets; nil: the system's
+	Resolver   Resolver       // nil: the system's
+	// Public says whether all of these addresses may be connected to. nil: Public.
+	Public func(...netip.Addr) bool
 }
 
 // Proxy is the HTTP proxy of one sandbox. It answers CONNECT and requests with an absolute http:// URL, and refuses all others. It is safe
@@ -104,7 +104,7 @@ type Proxy struct {
 	limits   Limits
 	report   func(Connection)
 	resolver Resolver
-	public   func(netip.Addr) bool
+	public   func(...netip.Addr) bool
 	budget   *budget.Budget
 	tenant   string
 	rate     *rate.Limiter
@@ -136,9 +136,6 @@ func New(o Options) *Proxy {
 	}
 	if p.report == nil {
 		p.report = func(Connection) {}
-	}
-	if p.resolver == nil {
-		p.resolver = net.DefaultResolver
 	}
 	if p.public == nil {
 		p.public = Public

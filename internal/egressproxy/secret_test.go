@@ -88,7 +88,7 @@ func newVault(t *testing.T, serve http.HandlerFunc, change func(*egressproxy.Opt
 	rules.Secrets = []egressproxy.Secret{{Secret: farm.Secret{Name: "KEY", Host: "good.test", Header: "Authorization", Scheme: "Bearer"}, Value: token}}
 	o := egressproxy.Options{
 		Rules: rules, Limits: egressproxy.Limits{Hello: timeout}, Resolver: v.world, Report: v.report, Tenant: "t", SecretPort: v.port, Roots: outside,
-		Public: func(ip netip.Addr) bool { return ip == netip.MustParseAddr(publicIP) },
+		Public: func(all ...netip.Addr) bool { return slices.Equal(all, []netip.Addr{netip.MustParseAddr(publicIP)}) },
 	}
 	if change != nil {
 		change(&o)

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -158,7 +159,9 @@ func newWorld(t testing.TB, limits egressproxy.Limits, serve func(net.Conn), rul
 	w.names["good.test"] = []string{publicIP}
 	w.proxy = egressproxy.New(egressproxy.Options{
 		Rules: w.rules(rules...), Limits: limits, Resolver: w, Report: w.report, Tenant: "t",
-		Public: func(ip netip.Addr) bool { return ip == netip.MustParseAddr(publicIP) || egressproxy.Public(ip) },
+		Public: func(all ...netip.Addr) bool {
+			return !slices.ContainsFunc(all, func(ip netip.Addr) bool { return ip != netip.MustParseAddr(publicIP) && !egressproxy.Public(ip) })
+		},
 	})
 	w.serve(w.proxy)
 	return w

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,18 +36,24 @@ type Sender struct {
 
 // NewSender makes a sender under a policy.
 func NewSender(policy Policy) *Sender {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	if !policy.AllowPrivate {
-		dialer.ControlContext = egressproxy.ControlDial(egressproxy.Public)
-	}
 	return &Sender{client: &http.Client{
 		Timeout:       deliverTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: httpserver.BoundAnswers(&http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConns: 32, IdleConnTimeout: 30 * time.Second,
+			DialContext: policy.dial, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConns: 32, IdleConnTimeout: 30 * time.Second,
 			MaxResponseHeaderBytes: 16 << 10, DisableCompression: true,
 		}),
 	}}
+}
+
+// dial connects to a receiver.
+func (p Policy) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	allowed := egressproxy.Public
+	if p.AllowPrivate {
+		allowed = func(...netip.Addr) bool { return true }
+	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Resolver: egressproxy.SystemResolver(), ControlContext: egressproxy.ControlDial(allowed)}
+	return dialer.DialContext(ctx, network, address)
 }
 
 // Failure is why a message was not delivered. Its text has nothing of the address but the host: path and query may hold secrets.
@@ -136,6 +141,7 @@ const lookupTimeout = 3 * time.Second
 // Policy says where callbacks may go. The zero value allows public addresses only.
 type Policy struct {
 	AllowPrivate bool
+	NoLookup     bool                 // Check looks up no name
 	Resolver     egressproxy.Resolver // nil: the system's
 }
 
@@ -161,23 +167,23 @@ func (p Policy) Check(ctx context.Context, raw string) error {
 		return nil
 	}
 	host := strings.TrimSuffix(u.Hostname(), ".")
+	if _, err := netip.ParseAddr(host); err != nil && p.NoLookup {
+		return nil
+	}
 	ips, err := p.addresses(ctx, host)
-	if err != nil || len(ips) == 0 || slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !egressproxy.Public(ip) }) {
+	if err != nil || len(ips) == 0 || !egressproxy.Public(ips...) {
 		// One sentence for all: callers must not learn which names there are in the internal network.
 		return farm.Invalidf("callback_url: the host %q has no address, or a private one, and this farm sends callbacks to public addresses only; its operator allows others with api.allow_private_callbacks (SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true)", host)
 	}
 	return nil
 }
 
-// addresses resolves a host as it is: with the dot at its end no search domain is tried.
+// addresses resolves a host as it is: no search domain is tried.
 func (p Policy) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
 	}
 	ctx, done := context.WithTimeout(ctx, lookupTimeout)
 	defer done()
-	if p.Resolver == nil {
-		return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
-	}
-	return p.Resolver.LookupNetIP(ctx, "ip", host+".")
+	return egressproxy.Resolve(ctx, p.Resolver, host)
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,9 +51,11 @@ func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, err
 
 func TestCheckRefusesWhatIsNotPublic(t *testing.T) {
 	t.Parallel()
-	p := webhook.Policy{Resolver: names{"good.example": {"1.1.1.1"}, "mixed.example": {"1.1.1.1", "10.0.0.1"}, "inner.example": {"::1"}}}
+	many := func(n int) []string { return slices.Repeat([]string{"1.1.1.1"}, n) }
+	p := webhook.Policy{Resolver: names{"good.example": {"1.1.1.1"}, "63.example": many(63), "64.example": many(64), "65.example": many(65), "mixed.example": {"1.1.1.1", "10.0.0.1"}, "inner.example": {"::1"}}}
 	for url, ok := range map[string]bool{
 		"https://good.example/hook": true, "http://1.1.1.1/": true,
+		"https://63.example/": true, "https://64.example/": true, "https://65.example/": false,
 		"https://mixed.example/": false, "https://inner.example/": false, "https://nowhere.example/": false,
 		"https://good.example./hook": true, "https://good.example:8443/": true, "HTTPS://good.example/": true,
 		"https://good.example:0/": false, "https://good.example:1/": true, "https://good.example:65534/": true, "https://good.example:65535/": true,

@@ -284,16 +284,24 @@ func (e *Egress) rulesOf(s *farm.Sandbox, tenant store.TenantHosts) egressproxy.
 	return rules
 }
 
-// public says which addresses may be connected to; nil: the default of package egressproxy.
-func (e *Egress) public() func(netip.Addr) bool {
+// public says whether all of some addresses may be connected to; nil: the default of package egressproxy.
+func (e *Egress) public() func(...netip.Addr) bool {
 	if len(e.deps.Private) == 0 {
 		return nil
 	}
-	return func(ip netip.Addr) bool {
-		ip = ip.Unmap()
-		return egressproxy.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool {
-			return p.Contains(ip) && (p.IsSingleIP() || !egressproxy.OfThisMachine(ip))
-		})
+	return func(all ...netip.Addr) bool {
+		var ranged, others []netip.Addr
+		for _, ip := range all {
+			ip = ip.Unmap()
+			switch {
+			case slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.IsSingleIP() && p.Contains(ip) }):
+			case slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.Contains(ip) }):
+				ranged = append(ranged, ip)
+			default:
+				others = append(others, ip)
+			}
+		}
+		return !egressproxy.OfThisMachine(ranged...) && egressproxy.Public(others...)
 	}
 }
 
