@@ -71,8 +71,9 @@ func secretNames(secrets []Secret) []string {
 	return names
 }
 
-// askFor are headers that let a client choose the form of an answer, so that a secret in it would not be found: compressed, or in parts.
-var askFor = [...]string{"Accept-Encoding", "Range", "If-Range", "Te", "Trailer"}
+// askFor are headers that let a client choose the form of an answer, so that a secret in it would not be found: compressed, in parts, also by the older name
+// of Range, or in another encoding of characters.
+var askFor = [...]string{"Accept-Encoding", "Range", "Request-Range", "If-Range", "Accept-Charset", "Te", "Trailer"}
 
 // addSecrets sets the headers of a request.
 func addSecrets(h http.Header, secrets []Secret) {

@@ -148,7 +148,7 @@ func TestSecretIsSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := len(v.requests())
 			status, body, err := v.ask(t, "GET", target, http.Header{
-				"Authorization": {farm.SecretPlaceholder, "second"}, "authorization": {"third"}, "Accept-Encoding": {"gzip, br"}, "Range": {"bytes=0-4"}, "If-Range": {"x"}, "X-Own": {"kept"},
+				"Authorization": {farm.SecretPlaceholder, "second"}, "authorization": {"third"}, "Accept-Encoding": {"gzip, br"}, "Range": {"bytes=0-4"}, "If-Range": {"x"}, "Request-Range": {"bytes=0-4"}, "Accept-Charset": {"utf-16"}, "X-Own": {"kept"},
 				"Accept_Encoding": {"gzip"}, "authorization_": {"kept"}, "X_HTTP_Method_Override": {"POST"},
 			})
 			if status != http.StatusOK || body != "ok" || err != nil {
