@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -100,6 +101,34 @@ func TestInstallThenPoll(t *testing.T) {
 	b.worker.have.set() // removed by a command
 	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/slow", nil); p.Status != "not_found" {
 		t.Errorf("removed: %+v", p)
+	}
+}
+
+// A call of a tool that names up to a hundred packages looks into the sandbox once. It made a job for each name, and two where npm may have it.
+func TestManyPackagesAreLookedUpAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	b.worker.have.set(farm.Package{Name: "numpy", Version: "2.3", Manager: "pip"}, farm.Package{Name: "left-pad", Version: "1.3", Manager: "npm"})
+	in := map[string]any{"sandbox_id": box, "package_names": []string{"numpy", "left-pad", "nothing"}}
+	type status struct{ Installed bool }
+	for i, c := range []struct {
+		name string
+		call func() map[string]status
+		want map[string]status
+	}{
+		{"mcp", func() (found map[string]status) {
+			text, err := json.Marshal(b.tool("check_packages_installation_status", in).Result.StructuredContent["packages"])
+			testbed.Must(t, err)
+			testbed.Must(t, json.Unmarshal(text, &found))
+			return found
+		}, map[string]status{"numpy": {true}, "left-pad": {true}, "nothing": {}}},
+		{"toolset", func() map[string]status {
+			return get[struct{ Packages map[string]status }](b, http.StatusOK, "POST", "/mcp/tools/check_packages_installation_status", in).Packages
+		}, map[string]status{"numpy": {true}, "left-pad": {}, "nothing": {}}},
+	} {
+		testbed.Diff(t, c.name, c.want, c.call())
+		testbed.Diff(t, c.name+": looks into the sandbox", int32(i+1), b.worker.looks.Load())
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,6 +186,7 @@ type fakeWorker struct {
 	blobs *memory
 	gate  chan struct{} // code "block" and packages named "slow" wait for it
 	have  installed
+	looks atomic.Int32 // for packages, into sandboxes
 }
 
 func startWorker(t *testing.T, b *bundle, rdb *redis.Client, limits farm.Limits) *fakeWorker {
@@ -255,6 +257,7 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	case farm.KindInstall:
 		end.Result = w.install(ctx, claim)
 	case farm.KindPackages:
+		w.looks.Add(1)
 		end.Result = &farm.Result{Packages: w.have.all()}
 	case farm.KindExecute:
 		w.execute(ctx, ref, claim, &end)

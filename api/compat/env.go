@@ -176,7 +176,7 @@ func envStamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func envInstall(ctx context.Context, c *Call) (any, error) {
 	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
 	name, until := mcp.PackageName(wanted), time.Now().Add(envGrace)
-	if p, err := c.Farm.Package(ctx, id, farm.ManagerPip, name); err == nil && p.Status == string(farm.PackageInstalling) && p.JobID != "" {
+	if p, err := c.Farm.Packages(id)(ctx, farm.ManagerPip, name); err == nil && p.Status == string(farm.PackageInstalling) && p.JobID != "" {
 		job, err := c.await(ctx, envGrace, func(wait time.Duration) (wire.Job, error) { return c.Farm.Job(ctx, p.JobID, wait) })
 		if err != nil {
 			return nil, err
@@ -236,7 +236,7 @@ func envCheck(ctx context.Context, c *Call) (any, error) {
 	if err := c.open(ctx, id); err != nil {
 		return nil, err
 	}
-	p, err := c.Farm.Package(ctx, id, farm.ManagerPip, name)
+	p, err := c.Farm.Packages(id)(ctx, farm.ManagerPip, name)
 	if farm.CodeOf(err) == farm.CodeInvalid {
 		return envMissing(wanted, p), nil
 	}
@@ -254,7 +254,7 @@ func envCheck(ctx context.Context, c *Call) (any, error) {
 		}
 	}
 	if p.Status == string(farm.PackageInstalling) && job != nil && job.Final() {
-		if p, err = c.Farm.Package(ctx, id, farm.ManagerPip, name); err != nil {
+		if p, err = c.Farm.Packages(id)(ctx, farm.ManagerPip, name); err != nil {
 			return nil, err
 		}
 	}

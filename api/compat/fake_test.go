@@ -178,15 +178,17 @@ func (f *fakeFarm) Restart(_ context.Context, id, _ string, _ time.Duration) (wi
 	return completed(nil), f.known(id)
 }
 
-// Package runs PackageFunc.
-func (f *fakeFarm) Package(_ context.Context, id, _, name string) (wire.Package, error) {
-	if _, err := f.Sandbox(context.Background(), id); err != nil { //nolint:forbidigo // it looks into a list
-		return wire.Package{}, err
+// Packages looks up with PackageFunc.
+func (f *fakeFarm) Packages(id string) func(ctx context.Context, _, name string) (wire.Package, error) {
+	return func(ctx context.Context, _, name string) (wire.Package, error) {
+		if _, err := f.Sandbox(ctx, id); err != nil {
+			return wire.Package{}, err
+		}
+		if f.PackageFunc == nil {
+			return wire.Package{Name: name, Status: "not_found"}, nil
+		}
+		return f.PackageFunc(name)
 	}
-	if f.PackageFunc == nil {
-		return wire.Package{Name: name, Status: "not_found"}, nil
-	}
-	return f.PackageFunc(name)
 }
 
 // Job runs JobFunc. Without one, every job is completed.

@@ -115,13 +115,13 @@ func sandboxCheck(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	out := sandboxChecked{Status: "success", Packages: make(map[string]sandboxFound, len(names))}
-	there, more := 0, ""
+	lookUp, there, more := c.Farm.Packages(c.Text("sandbox_id")), 0, ""
 	for _, name := range names {
 		if _, twice := out.Packages[name]; twice {
 			continue
 		}
 		wanted := strings.TrimSpace(name)
-		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), farm.ManagerPip, mcp.PackageName(wanted))
+		p, err := lookUp(ctx, farm.ManagerPip, mcp.PackageName(wanted))
 		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // a text that is not a package name is not installed
 			return nil, err
 		}

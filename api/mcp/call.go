@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -37,6 +38,7 @@ type call struct {
 	farm     Farm
 	tool     *tool
 	progress *progress
+	packages func(ctx context.Context, manager, name string) (wire.Package, error) // see Farm.Packages; nil: not made
 }
 
 // answer is the result of a tool: a text that says everything, further content blocks, and the structured content.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
@@ -14,6 +15,7 @@ import (
 
 // fakeFarm calls its functions. A function that a test does not set returns not_found.
 type fakeFarm struct {
+	lookups       atomic.Int32 // how often Packages was called
 	CreateFunc    func(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error)
 	SandboxesFunc func(ctx context.Context) ([]wire.Sandbox, error)
 	CloseFunc     func(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
@@ -89,11 +91,14 @@ func (f *fakeFarm) Restart(ctx context.Context, id, kernel string, wait time.Dur
 	return f.RestartFunc(ctx, id, kernel, wait)
 }
 
-func (f *fakeFarm) Package(ctx context.Context, id, manager, name string) (wire.Package, error) {
-	if f.PackageFunc == nil {
-		return wire.Package{}, none("sandbox", id)
+func (f *fakeFarm) Packages(id string) func(ctx context.Context, manager, name string) (wire.Package, error) {
+	f.lookups.Add(1)
+	return func(ctx context.Context, manager, name string) (wire.Package, error) {
+		if f.PackageFunc == nil {
+			return wire.Package{}, none("sandbox", id)
+		}
+		return f.PackageFunc(ctx, id, manager, name)
 	}
-	return f.PackageFunc(ctx, id, manager, name)
 }
 
 func (f *fakeFarm) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {

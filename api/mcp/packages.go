@@ -158,6 +158,7 @@ func (c *call) lookUp(name string, until time.Time) (wire.Package, error) {
 	}); err != nil {
 		return p, err
 	}
+	c.packages = nil // the sandbox has changed
 	return c.packageOf(p.Manager, name)
 }
 
@@ -185,7 +186,10 @@ func (c *call) findPackage(name string) (wire.Package, error) {
 
 // packageOf reads the status of a package from the farm.
 func (c *call) packageOf(manager, name string) (wire.Package, error) {
-	p, err := c.farm.Package(c.ctx, c.text("sandbox_id"), manager, packageName(manager, name))
+	if c.packages == nil {
+		c.packages = c.farm.Packages(c.text("sandbox_id"))
+	}
+	p, err := c.packages(c.ctx, manager, packageName(manager, name))
 	if p.Manager == "" {
 		p.Manager = manager
 	}

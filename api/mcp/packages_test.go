@@ -70,7 +70,7 @@ func TestAWaitForANodePackageAsksForItAgain(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	status := "installing"
-	b := setup(t, &fakeFarm{
+	f := &fakeFarm{
 		PackageFunc: func(_ context.Context, _, manager, name string) (wire.Package, error) {
 			asked = append(asked, manager+"/"+name)
 			return wire.Package{Name: name, Status: status, Manager: manager, JobID: "job_1"}, nil
@@ -79,11 +79,15 @@ func TestAWaitForANodePackageAsksForItAgain(t *testing.T) {
 			status = "installed"
 			return wire.Job{ID: "job_1", State: "completed"}, nil
 		},
-	})
+	}
+	b := setup(t, f)
 	r := b.call("check_packages_installation_status", map[string]any{"sandbox_id": "sbx_1", "package_names": []string{"left-pad@1.3.0"}, "wait_seconds": 5})
 	found, _ := field(t, r, "packages").(map[string]any)["left-pad@1.3.0"].(map[string]any)
 	if diff := cmp.Diff([]string{"npm/left-pad", "npm/left-pad"}, asked); diff != "" || found["status"] != "installed" || found["installed"] != true {
 		t.Errorf("%s\n%v", diff, found)
+	}
+	if n := f.lookups.Load(); n != 2 {
+		t.Errorf("%d looks, want one before the wait and one after it", n)
 	}
 }
 

@@ -170,7 +170,8 @@ type Farm interface {
 	Command(ctx context.Context, sandboxID string, r wire.CommandRequest, wait time.Duration) (wire.Job, error)
 	Install(ctx context.Context, sandboxID string, r wire.PackagesRequest, wait time.Duration) (wire.Job, error)
 	Restart(ctx context.Context, sandboxID, kernel string, wait time.Duration) (wire.Job, error)
-	Package(ctx context.Context, sandboxID, manager, name string) (wire.Package, error) // manager is pip or npm
+	// Packages makes a function that looks packages up, all with the same look into the sandbox where that is possible. manager is pip or npm.
+	Packages(sandboxID string) func(ctx context.Context, manager, name string) (wire.Package, error)
 
 	Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
 	Cancel(ctx context.Context, id string) (wire.Job, error)

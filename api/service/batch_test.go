@@ -92,8 +92,8 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	}
 }
 
-// The list of packages reads each job that installed some once: one has up to a hundred, and a long result.
-func TestPackageListReadsAJobOnce(t *testing.T) {
+// The list of packages, and a lookup of many, reads each job that installed some once: one has up to a hundred, and a long result.
+func TestPackagesReadAJobOnce(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	documents := storetest.NewDocuments()
@@ -124,6 +124,18 @@ func TestPackageListReadsAJobOnce(t *testing.T) {
 	}
 	failed := "was not installed: the job " + out.Job.ID + " ended as completed."
 	testbed.Diff(t, "packages", []string{"numpy failed numpy " + failed, "pandas failed pandas " + failed, "six failed of it"}, got)
+
+	_, before = documents.Calls()
+	lookup := s.Packages("acme", out.Job.SandboxID)
+	for _, want := range list.Items {
+		p, err := lookup.Package(ctx, want.Manager, want.Name)
+		testbed.Must(t, err)
+		p.Message, _, _ = strings.Cut(p.Message, " The sandbox ") // it has not started, and nobody can look
+		testbed.Diff(t, "a lookup", want, p)
+	}
+	_, after = documents.Calls()
+	testbed.Diff(t, "documents that were read for lookups", 1, after-before)
+	testbed.Check(t, budget.Held(ctx) < 1<<20, "%d bytes are held after lookups", budget.Held(ctx))
 }
 
 // Of the entries of a batch that waits for no job, the first 64 KiB stay in memory until they are sent. The others are read again then, and are shown alike.

@@ -94,22 +94,46 @@ func (s *Service) wanted(p *problems, packages []string) (*farm.InstallRequest, 
 // is looked up in the sandbox, so packages of the image and packages that a command installed are found too. manager ""
 // means pip, unless the name can only be an npm name.
 func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name string) (wire.Package, error) {
-	manager, name, err := s.packageName(manager, name)
+	return s.Packages(tenant, sandboxID).Package(ctx, manager, name)
+}
+
+// Packages is for calls that look many packages of a sandbox up.
+func (s *Service) Packages(tenant, sandboxID string) *PackageLookup {
+	return &PackageLookup{s: s, tenant: tenant, sandboxID: sandboxID, jobs: map[string]*farm.Job{}}
+}
+
+// PackageLookup looks packages of one sandbox up. It looks into the sandbox once at most, and reads each job once: each look is a job of its own. What
+// changes meanwhile is not seen. It is not safe for concurrent use.
+type PackageLookup struct {
+	s                 *Service
+	tenant, sandboxID string
+
+	box    *farm.Sandbox
+	jobs   map[string]*farm.Job // with the outcomes for packages alone
+	looked bool
+	known  bool // the sandbox could be looked into
+	found  []farm.Package
+}
+
+// Package is Service.Package.
+func (l *PackageLookup) Package(ctx context.Context, manager, name string) (wire.Package, error) {
+	manager, name, err := l.s.packageName(manager, name)
 	if err != nil {
 		return wire.Package{}, err
 	}
-	box, err := s.sandbox(ctx, tenant, sandboxID)
-	if err != nil {
-		return wire.Package{}, err
+	if l.box == nil {
+		if l.box, err = l.s.sandbox(ctx, l.tenant, l.sandboxID); err != nil {
+			return wire.Package{}, err
+		}
 	}
-	key := packageKey(manager, name)
-	jobs, err := s.Store.PackageJobs(ctx, farm.Ref{Tenant: tenant, ID: box.ID}, key)
+	box, key := l.box, packageKey(manager, name)
+	jobs, err := l.s.Store.PackageJobs(ctx, farm.Ref{Tenant: l.tenant, ID: box.ID}, key)
 	if err != nil {
 		return wire.Package{}, err
 	}
 	out := wire.Package{Name: name, Status: string(farm.PackageNotFound), Manager: manager}
 	if id := jobs[key]; id != "" {
-		job, err := s.packageJob(ctx, tenant, id)
+		job, err := l.job(ctx, id)
 		if err != nil {
 			return out, err
 		}
@@ -118,13 +142,17 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 			return out, nil
 		}
 	}
-	found, known, err := s.look(ctx, tenant, box)
-	if err != nil || !known {
-		if err == nil {
-			out.Message = strings.TrimSpace(out.Message + " " + unknown(box))
+	if !l.looked {
+		if l.found, l.known, err = l.s.look(ctx, l.tenant, box); err != nil {
+			return out, err
 		}
-		return out, err
+		l.looked = true
 	}
+	if !l.known {
+		out.Message = strings.TrimSpace(out.Message + " " + unknown(box))
+		return out, nil
+	}
+	found := l.found
 	i := slices.IndexFunc(found, func(p farm.Package) bool { return p.Manager == manager && p.Name == name })
 	if out.Status == string(farm.PackageFailed) {
 		if i >= 0 { // of an earlier install, which the failed one did not change
@@ -140,6 +168,24 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 	}
 	out.Status, out.Version = string(farm.PackageInstalled), found[i].Version
 	return out, nil
+}
+
+// job reads the last job of packages; nil: its record is deleted.
+func (l *PackageLookup) job(ctx context.Context, id string) (*farm.Job, error) {
+	if job, there := l.jobs[id]; there {
+		return job, nil
+	}
+	held := budget.Held(ctx)
+	job, err := l.s.packageJob(ctx, l.tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	if job != nil {
+		job = &farm.Job{ID: job.ID, State: job.State, Error: job.Error, Result: &farm.Result{Install: &farm.InstallResult{Packages: outcomesFor(job)}}}
+	}
+	l.jobs[id] = job
+	budget.Keep(ctx, held) // nothing of the job but the outcomes
+	return job, nil
 }
 
 // unknown says why nobody can look into a sandbox.
@@ -203,22 +249,24 @@ func recorded(job *farm.Job, p wire.Package) wire.Package {
 	return p
 }
 
+// outcomesFor are the outcomes for packages in a job's result.
+func outcomesFor(job *farm.Job) []farm.PackageOutcome {
+	switch {
+	case job.Result == nil:
+		return nil
+	case job.Result.Command != nil:
+		return job.Result.Command.Installed
+	case job.Result.Execute != nil:
+		return job.Result.Execute.Installed
+	case job.Result.Install != nil:
+		return job.Result.Install.Packages
+	}
+	return nil
+}
+
 // outcomeOf finds a package in a job's result.
 func outcomeOf(job *farm.Job, name string) (farm.PackageOutcome, bool) {
-	if job.Result == nil {
-		return farm.PackageOutcome{}, false
-	}
-	var list []farm.PackageOutcome
-	if job.Result.Install != nil {
-		list = job.Result.Install.Packages
-	}
-	if job.Result.Execute != nil {
-		list = job.Result.Execute.Installed
-	}
-	if job.Result.Command != nil {
-		list = job.Result.Command.Installed
-	}
-	for _, outcome := range list {
+	for _, outcome := range outcomesFor(job) {
 		if outcome.Name == name {
 			return outcome, true
 		}

@@ -116,8 +116,8 @@ func (f caller) Restart(ctx context.Context, id, kernel string, wait time.Durati
 	return job(f.s.Control(ctx, f.call(wait), farm.KindRestart, id, wire.ControlRequest{Context: kernel}))
 }
 
-func (f caller) Package(ctx context.Context, id, manager, name string) (wire.Package, error) {
-	return f.s.Package(ctx, f.tenant, id, manager, name)
+func (f caller) Packages(id string) func(ctx context.Context, manager, name string) (wire.Package, error) {
+	return f.s.Packages(f.tenant, id).Package
 }
 
 func (f caller) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {

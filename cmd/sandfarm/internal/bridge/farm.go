@@ -77,9 +77,11 @@ func (r *remote) Restart(ctx context.Context, id, kernel string, wait time.Durat
 	return job, r.explain(err)
 }
 
-func (r *remote) Package(ctx context.Context, id, manager, name string) (wire.Package, error) {
-	found, err := r.c.Package(ctx, id, name, client.WithManager(manager))
-	return found, r.explain(err)
+func (r *remote) Packages(id string) func(ctx context.Context, manager, name string) (wire.Package, error) {
+	return func(ctx context.Context, manager, name string) (wire.Package, error) {
+		found, err := r.c.Package(ctx, id, name, client.WithManager(manager))
+		return found, r.explain(err)
+	}
 }
 
 func (r *remote) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {
