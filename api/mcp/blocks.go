@@ -67,13 +67,23 @@ func (c *call) pictures(out *runOutcome) pictures {
 			continue
 		}
 		displayed = true
-		content := decoded(r.Data)
-		if r.ArtifactID != "" {
+		var content []byte
+		at := 0
+		switch {
+		case r.ArtifactID == "":
+			content = decoded(r.Data)
+		case len(p.blocks) < c.Limits.Images:
 			content = stored(r.ArtifactID)
+		default: // it is shown if it equals one that is, which its artifact says without its content
+			a, _ := c.farm.Artifact(c.ctx, r.ArtifactID, 0)
+			at = blockOf[a.SHA256]
 		}
-		if content == nil {
+		if content != nil {
+			at = put(r.Mime, content)
+		} else if at == 0 {
 			leftOut++
-		} else if at := put(r.Mime, content); at > 0 {
+		}
+		if at > 0 {
 			p.shown[v.Number()] = at
 		}
 	}
