@@ -119,3 +119,28 @@ func TestElementsOfALongNameAreNotListed(t *testing.T) { // not parallel: it cou
 		t.Errorf("%g allocations", n)
 	}
 }
+
+// Colours are taken out of a large stream on one of the cores of its tenant, of which it has none left here.
+func TestColoursOfLargeStreamsAreRemovedOnACore(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	memory := budget.New(0)
+	request := func() context.Context {
+		ctx, hold := memory.With(gone, "acme", 0)
+		t.Cleanup(hold.Release)
+		return ctx
+	}
+	ctx := request()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	const colour = "\x1b[31m"
+	for more, want := range map[int]bool{-1: true, 0: true, 1: false} {
+		text := strings.Repeat("x", budget.SmallBytes-len(colour)+more)
+		got, err := streamList(request(), colour+text)
+		if (err == nil) != want || want && (len(got) != 1 || got[0] != text) {
+			t.Errorf("%d bytes, without a core: %d lines, %v", len(colour+text), len(got), err)
+		}
+	}
+}

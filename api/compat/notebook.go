@@ -191,7 +191,14 @@ func (n *Notebook) executed(ctx context.Context, job *wire.Job) (notebookExecute
 	exit := 0
 	if job.Result != nil && job.Result.Execute != nil {
 		e := job.Result.Execute
-		out.Stdout, out.Stderr, exit = streamList(e.Stdout), streamList(e.Stderr), e.ExitCode
+		var err error
+		if out.Stdout, err = streamList(ctx, e.Stdout); err != nil {
+			return notebookExecuted{}, err
+		}
+		if out.Stderr, err = streamList(ctx, e.Stderr); err != nil {
+			return notebookExecuted{}, err
+		}
+		exit = e.ExitCode
 		out.StdoutURL = wholeStream(e.Artifacts, 0, "stdout", e.Truncated.Stdout)
 		out.StderrURL = wholeStream(e.Artifacts, 0, "stderr", e.Truncated.Stderr)
 		if e.Error != nil {
@@ -225,12 +232,17 @@ func raised(name, value string) *notebookCodeError {
 // escape matches terminal colours, which browsers and models cannot show.
 var escape = regexp.MustCompile(`\x1b\[[0-9;]*[a-zA-Z]`)
 
-// streamList is a stream as the original returns it: a list, without terminal colours.
-func streamList(stream string) []string {
+// streamList is a stream as the original returns it: a list, without terminal colours. The error is that of ctx.
+func streamList(ctx context.Context, stream string) ([]string, error) {
 	if stream == "" {
-		return []string{}
+		return []string{}, nil
 	}
-	return []string{escape.ReplaceAllString(stream, "")}
+	leave, err := budget.Core(ctx, len(stream))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return []string{escape.ReplaceAllString(stream, "")}, nil
 }
 
 // notebookInstalled is the answer to an install, also to one that failed.
