@@ -57,7 +57,7 @@ func (c *checker) zset(key string, want map[string]int64) {
 
 func (c *checker) jobs() {
 	open, all, callbacks := map[string]int64{}, map[string]int64{}, map[string]bool{}
-	charged, kept := 0, map[string]bool{}
+	charged, kept := 0, map[string]string{}
 	unfinished, listed, fifos, stops := map[string]map[string]int64{}, map[string]map[string]int64{}, map[string][]string{}, map[string][]string{}
 	put := func(m map[string]map[string]int64, box, id string, seq int64) {
 		if m[box] == nil {
@@ -73,7 +73,7 @@ func (c *checker) jobs() {
 		_, checkpoint := c.take("cp:" + id)
 		size, counted := record.Hash["size"] // records of the release before have none
 		if j.State.Final() && counted {
-			kept[id+" "+size] = true
+			kept[id+" "+size] = "ended"
 		} else if counted {
 			n, _ := strconv.Atoi(size)
 			charged += n
@@ -119,12 +119,18 @@ func (c *checker) jobs() {
 		}
 	}
 	for _, id := range c.r.boxIDs() {
-		size, counted := c.r.dump["sbx:"+id].Hash["size"] // nor have these, and a run's while it closes
-		if c.r.Boxes[id].State.Final() && counted {
-			kept["sbx:"+id+" "+size] = true
-		} else if counted {
-			n, _ := strconv.Atoi(size)
+		record := c.r.dump["sbx:"+id].Hash
+		size, counted := record["size"] // nor have these, and a run's while it closes
+		if !counted {
+			continue
+		}
+		if n, _ := strconv.Atoi(size); !c.r.Boxes[id].State.Final() {
 			charged += n
+		} else if record["needed"] == "1" { // nothing may remove it
+			kept["sbx:"+id+" "+size] = "needed"
+			charged += n
+		} else {
+			kept["sbx:"+id+" "+size] = "ended"
 		}
 	}
 	c.memory(charged, kept)
@@ -304,17 +310,20 @@ func (c *checker) queues(share, maxRunning int) {
 	}
 }
 
-// memory compares what is counted for jobs and sandboxes in Redis: charged bytes of unfinished and open ones, and those that have ended with what each
-// keeps.
-func (c *checker) memory(charged int, kept map[string]bool) {
+// memory compares what is counted for jobs and sandboxes in Redis: charged bytes of what is unfinished, open or needed, and those that have ended, with what
+// each keeps, by the index that has it.
+func (c *checker) memory(charged int, kept map[string]string) {
 	counts, _ := c.take("mem")
-	ended, _ := c.take("ended")
-	indexed, finished := map[string]bool{}, 0
-	for member := range ended.Sorted {
-		indexed[member] = true
-		_, size, _ := strings.Cut(member, " ")
-		n, _ := strconv.Atoi(size)
-		finished += n
+	indexed, finished := map[string]string{}, 0
+	for _, index := range []string{"ended", "needed"} {
+		members, _ := c.take(index)
+		for member := range members.Sorted {
+			indexed[member] = index
+			_, size, _ := strings.Cut(member, " ")
+			if n, _ := strconv.Atoi(size); index == "ended" {
+				finished += n
+			}
+		}
 	}
 	if diff := gocmp.Diff(kept, indexed); diff != "" {
 		c.fail("the index of what finished jobs and sandboxes keep differs from the records (-records +index):\n%s", diff)
