@@ -74,7 +74,7 @@ end
 local function leaveFIFO(box, job)
   local fifo = fifoKey(box)
   if call('LINDEX', fifo, 0) ~= job then
-    call('LREM', fifo, 1, job)
+    call('LREM', fifo, -1, job) -- from the tail: who cancels many begins there
     return ''
   end
   call('LPOP', fifo)
