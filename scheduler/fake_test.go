@@ -206,8 +206,8 @@ func (f *fake) Submit(_ context.Context, a store.Accept) (store.Accepted, error)
 }
 
 // DropCallbacks gives up one callback of the tenant a.
-func (f *fake) DropCallbacks(_ context.Context, tenant string) (int, error) {
-	if tenant == "a" {
+func (f *fake) DropCallbacks(ctx context.Context, tenant string) (int, error) {
+	if tenant == "a" && ctx.Err() == nil {
 		return 1, nil
 	}
 	return 0, nil

@@ -83,9 +83,13 @@ func (f *fake) AbortUploads(ctx context.Context, prefix string, before time.Time
 	return n, nil
 }
 
-func (f *fake) Trim(_ context.Context, tenant string) (store.Trimmed, error) {
-	if tenant == "bad" {
+func (f *fake) Trim(ctx context.Context, tenant string) (store.Trimmed, error) {
+	switch tenant {
+	case "bad":
 		return store.Trimmed{}, errTest
+	case "slow":
+		<-ctx.Done()
+		return store.Trimmed{}, ctx.Err()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +114,10 @@ func (f *fake) keeps() keptFake {
 // tasks are the fake's queues.
 type tasks struct{ f *fake }
 
-func (t tasks) Trim(_ context.Context, before time.Time, unused func(string) bool) (queue.Trimmed, error) {
+func (t tasks) Trim(ctx context.Context, before time.Time, unused func(string) bool) (queue.Trimmed, error) {
+	if ctx.Err() != nil {
+		return queue.Trimmed{}, ctx.Err()
+	}
 	t.f.mu.Lock()
 	defer t.f.mu.Unlock()
 	t.f.kept.before = before

@@ -240,15 +240,11 @@ const (
 
 // trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond
 // Limits.MaxFinished, callbacks beyond Limits.MaxCallbacks, archived tasks that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
+// The records of tenants come last, since one with many documents may take the rest of the step.
 func (s *Scheduler) trim(ctx context.Context) error {
-	err := s.each(ctx, func(ctx context.Context, tenant string) error {
-		n, err := s.deps.Ledger.Trim(ctx, tenant)
-		s.seen.trimmed.WithLabelValues(trimmedEntries).Add(float64(n.Entries))
-		s.seen.trimmed.WithLabelValues(trimmedJobs).Add(float64(n.Jobs))
-		s.seen.trimmed.WithLabelValues(trimmedDocuments).Add(float64(n.Documented))
-		if err != nil {
-			return fmt.Errorf("trim records of tenant %s: %w", tenant, err)
-		}
+	_, expired := s.deps.Ledger.TrimKeys(ctx, time.Now().Add(-keepExpiredKeys))
+	queues := s.trimQueues(ctx)
+	callbacks := s.each(ctx, func(ctx context.Context, tenant string) error {
 		dropped, err := s.deps.Jobs.DropCallbacks(ctx, tenant)
 		s.seen.trimmed.WithLabelValues(trimmedCallbacks).Add(float64(dropped))
 		if err != nil {
@@ -256,8 +252,17 @@ func (s *Scheduler) trim(ctx context.Context) error {
 		}
 		return nil
 	})
-	_, expired := s.deps.Ledger.TrimKeys(ctx, time.Now().Add(-keepExpiredKeys))
-	return errors.Join(err, expired, s.trimQueues(ctx))
+	records := s.each(ctx, func(ctx context.Context, tenant string) error {
+		n, err := s.deps.Ledger.Trim(ctx, tenant)
+		s.seen.trimmed.WithLabelValues(trimmedEntries).Add(float64(n.Entries))
+		s.seen.trimmed.WithLabelValues(trimmedJobs).Add(float64(n.Jobs))
+		s.seen.trimmed.WithLabelValues(trimmedDocuments).Add(float64(n.Documented))
+		if err != nil {
+			return fmt.Errorf("trim records of tenant %s: %w", tenant, err)
+		}
+		return nil
+	})
+	return errors.Join(expired, queues, callbacks, records)
 }
 
 // forget removes finished jobs and ended sandboxes of the tenants with most, if Redis is half full.

@@ -166,6 +166,20 @@ func TestTrimGoesThroughAllTenants(t *testing.T) {
 	})
 }
 
+// A tenant whose records take all the time of each run keeps no queues and no callbacks from being trimmed: they came after the records.
+func TestTrimOfSlowTenantKeepsOnlyRecords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"slow", "a"}, kept: keptFake{queues: []string{"cpu", "node-gone"}}}
+		s, registry := begin(t, f, scheduler.Config{TrimEvery: 10 * time.Second}, nil)
+		defer s.Stop()
+		time.Sleep(10 * time.Minute)
+		testbed.Diff(t, "queues", []string{"cpu"}, f.keeps().queues)
+		runs, dropped := value(t, registry, "sandfarm_scheduler_loop_runs_total", "trim"), value(t, registry, "sandfarm_scheduler_records_trimmed_total", "callback")
+		testbed.Check(t, runs > 1 && dropped >= runs, "callbacks are given up %v times in %v runs", dropped, runs)
+	})
+}
+
 // Jobs that are removed since Redis is half full are counted, also if the call fails in the middle.
 func TestForgottenJobsAreCounted(t *testing.T) {
 	t.Parallel()
