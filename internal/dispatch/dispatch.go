@@ -40,6 +40,7 @@ type Dispatcher struct {
 	mu       sync.Mutex
 	unlisted map[string]*unlisted // by the id of the job
 	rests    map[string]time.Time // by tenant: when the sweep looks at its jobs again, see looked
+	passed   map[string]int       // by tenant: the callbacks that sweeps have passed by; 0: they begin with the first one
 }
 
 // New makes a Dispatcher. A nil logger means slog.Default.
@@ -47,7 +48,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, backlog: newBacklogCache(), unlisted: map[string]*unlisted{}, rests: map[string]time.Time{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, backlog: newBacklogCache(), unlisted: map[string]*unlisted{}, rests: map[string]time.Time{}, passed: map[string]int{}}
 }
 
 // Submit accepts a job, see store.Accept, with the trace of its call.

@@ -176,6 +176,24 @@ func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 	b.sweep(t, 0)
 }
 
+// A callback whose task was lost waited behind 200 whose receiver did not answer, for hours: each sweep looked at the oldest ones.
+func TestCallbackBehindManyIsSwept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for n := range 201 {
+		a := storetest.Create()
+		a.Job.CallbackURL = "https://example.com"
+		b.submit(t, a)
+		b.fail = n == 200
+		_, err := b.Cancel(t.Context(), a.Job.Ref())
+		testbed.Must(t, err)
+	}
+	b.fail = false
+	b.sweep(t, 0)
+	b.sweep(t, 1)
+	b.sweep(t, 0)
+}
+
 // A callback whose tries all failed is not enqueued again: the sweep used to start another round for as long as the record existed.
 func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	t.Parallel()

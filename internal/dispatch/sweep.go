@@ -157,11 +157,20 @@ func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *flee
 	return enqueued, err
 }
 
+// sweepCallbacks looks at some callbacks, behind those that the sweep before has looked at.
 func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, err error) {
-	refs, err := d.store.Callbacks(ctx, tenant, callbackBatch)
+	d.mu.Lock()
+	passed := d.passed[tenant]
+	d.mu.Unlock()
+	refs, err := d.store.CallbacksBehind(ctx, tenant, passed, callbackBatch)
 	if err != nil {
 		return 0, err
 	}
+	d.mu.Lock()
+	if delete(d.passed, tenant); len(refs) == callbackBatch {
+		d.passed[tenant] = passed + callbackBatch
+	}
+	d.mu.Unlock()
 	var problems []error
 	for _, ref := range refs {
 		state, err := d.queue.State(ctx, farm.QueueCallbacks, callbackTask(ref))

@@ -193,7 +193,12 @@ func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 3, 64) }
 
 // Callbacks lists finished jobs whose callback has not been delivered, the longest waiting first.
 func (s *Store) Callbacks(ctx context.Context, tenant string, limit int) ([]farm.Ref, error) {
-	ids, err := s.Redis.ZRange(ctx, s.Index(tenant, db.IndexCallbacks), 0, int64(max(limit, 1))-1).Result()
+	return s.CallbacksBehind(ctx, tenant, 0, limit)
+}
+
+// CallbacksBehind is Callbacks without the first ones, so many of them.
+func (s *Store) CallbacksBehind(ctx context.Context, tenant string, skip, limit int) ([]farm.Ref, error) {
+	ids, err := s.Redis.ZRange(ctx, s.Index(tenant, db.IndexCallbacks), int64(skip), int64(skip+max(limit, 1))-1).Result()
 	if err != nil {
 		return nil, db.Wrap("list callbacks", err)
 	}
