@@ -90,6 +90,8 @@ func (r *reconciler) Run(ctx context.Context) error {
 		r.log.InfoContext(ctx, "orphaned container is removed", "sandbox_id", id)
 		if err := r.remove(ctx, c.ID); err != nil {
 			errs = append(errs, fmt.Errorf("remove container: %w", err))
+		} else {
+			r.lifecycle.gone(ctx, &farm.Sandbox{ID: id, Tenant: c.Tenant, Generation: c.Generation})
 		}
 	}
 	r.contained.Set(float64(len(contained) - pool.idle))

@@ -309,6 +309,7 @@ func TestLostSandboxDoesNotComeBack(t *testing.T) {
 	testbed.Must(t, w.reconciler.Run(t.Context()))
 	s := b.Sandbox(box)
 	testbed.Check(t, s.State == farm.SandboxLost && !b.Fake.Has(box.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
+	b.nothingUnfinished() // from now on the record may go
 }
 
 // The reconciler retires idle members whose container has ended, and all members of a node once no worker on it wants a pool.
