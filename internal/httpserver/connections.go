@@ -41,6 +41,9 @@ const (
 	patience = time.Second
 	// unsentBytes is how much of an answer the kernel keeps that is not on its way, for each connection: without a bound up to 4 MiB.
 	unsentBytes = 64 << 10
+	// receiveBytes is how much of what a client has sent the kernel keeps until it is read, for each connection, in twice as much memory: without a bound
+	// 6 MiB and more, once it was read fast. Linux lets a program have 208 KiB.
+	receiveBytes = 192 << 10
 )
 
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of one that has sent no request
@@ -125,6 +128,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	l.open++
 	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
 	keepUnsent(tcp, unsentBytes)
+	_ = tcp.SetReadBuffer(receiveBytes)
 	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release), free: make(chan struct{})}, nil
 }
 

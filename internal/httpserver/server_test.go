@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +65,24 @@ func TestStartAndStop(t *testing.T) {
 	if _, err := get(t.Context(), s.Addr()); err == nil {
 		t.Error("GET after Stop = nil, want an error")
 	}
+}
+
+// What a client sends and nobody reads stays in the kernel, and no budget counts it.
+func TestTheKernelKeepsLittleOfAClient(t *testing.T) {
+	t.Parallel()
+	buffers := make(chan int, 1)
+	c := config(func(http.ResponseWriter, *http.Request) {})
+	c.Accepted = func(conn net.Conn) net.Conn {
+		buffers <- testbed.ReceiveBuffer(t, conn.(syscall.Conn))
+		return conn
+	}
+	s := httpserver.New(c)
+	testbed.Must(t, s.Start(t.Context()))
+	t.Cleanup(s.Stop)
+	_, err := get(t.Context(), s.Addr())
+	testbed.Must(t, err)
+	got := <-buffers
+	testbed.Diff(t, "bytes that the kernel may keep", 2*192<<10, got)
 }
 
 func TestWithoutAnAddressNothingListens(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -303,6 +304,9 @@ func (p *Path) connect(ctx context.Context, name, protocol string) (*tls.Conn, e
 	conn, err := dialer.DialContext(ctx, "tcp", to)
 	if err != nil {
 		return nil, err
+	}
+	if protocol != "h2" { // that has windows of its own
+		_ = transport.Bound(conn.(*net.TCPConn)) //nolint:errcheck // a tcp connection is one
 	}
 	secure := tls.Client(&Below{Conn: conn}, config)
 	if err := secure.HandshakeContext(ctx); err != nil {

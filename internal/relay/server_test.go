@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -323,6 +324,9 @@ func TestAPortOverTheLivePath(t *testing.T) {
 	n := setup(t)
 	n.worker("wrk_1", nil)
 	c := n.dial(echo(t))
+	below := c.Conn.NetConn().(*relay.Below).Conn.(*net.TCPConn)
+	buffer := testbed.ReceiveBuffer(t, below)
+	testbed.Diff(t, "bytes that the kernel may keep at the API, which no tenant pays", 2*96<<10, buffer)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	go func() {
 		_, _ = c.Write(sent)

@@ -1,5 +1,5 @@
 // Package testbed is what tests of several packages share: how they end at an error, compare values, and wait for what has no signal; the addresses of
-// servers that they start, and the logs of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and
+// servers that they start, what the kernel keeps of connections, and the logs of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and
 // processes that end at one of their commands of Redis; how often the model tests make random runs; and the programs that test MCP from outside.
 package testbed
 
@@ -166,4 +166,17 @@ func Runs(t *testing.T, checks, steps int) {
 		}
 	}
 	t.Logf("to repeat these runs: -rapid.seed=%s -rapid.checks=%s -rapid.steps=%s", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.steps").Value)
+}
+
+// ReceiveBuffer is how much memory the kernel may use for what has come over a connection and is not read, in bytes.
+func ReceiveBuffer(tb testing.TB, conn syscall.Conn) (bytes int) {
+	tb.Helper()
+	raw, err := conn.SyscallConn()
+	Must(tb, err)
+	var failed error
+	Must(tb, raw.Control(func(fd uintptr) {
+		bytes, failed = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+	}))
+	Must(tb, failed)
+	return bytes
 }

@@ -2,12 +2,14 @@ package transport_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,4 +214,24 @@ func FuzzFrames(f *testing.F) {
 		testbed.Check(t, len(got) <= transport.Window && len(got) <= len(stream), "%d bytes of %d", len(got), len(stream))
 		testbed.Check(t, err != nil || bytes.Contains(stream, []byte{3, 0, 0, 0}), "an end that was not sent")
 	})
+}
+
+// What one side sends and the other does not read stays in the kernel, which lets a connection that was read fast have some MiB.
+func TestTheKernelKeepsLittleOfAPort(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testbed.Must(t, err)
+	defer func() { _ = listener.Close() }()
+	port := uint16(listener.Addr().(*net.TCPAddr).Port)
+	server, err := transport.DialPort(t.Context(), port, func(ctx context.Context, address string) (*net.TCPConn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.TCPConn), nil
+	})
+	testbed.Must(t, err)
+	defer func() { _ = server.Close() }()
+	buffer := testbed.ReceiveBuffer(t, server.(syscall.Conn))
+	testbed.Diff(t, "bytes that the kernel may keep", 2*96<<10, buffer)
 }
