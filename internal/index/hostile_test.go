@@ -159,10 +159,15 @@ func TestPasswordOfTheIndex(t *testing.T) {
 	testbed.Check(t, !strings.Contains(page, "hidden"), "page %q", page)
 	own, other := get(t, root+"/pypi/files/six/own.whl"), get(t, root+"/pypi/files/six/other.whl")
 	testbed.Check(t, own == "own" && other == "other", "files %q, %q", own, other)
+	cfg.PyPIURL, cfg.Dir = strings.Replace(u.URL, "http://", "http://hidden@", 1)+"/simple", "" // a token
+	_, token := serve(t, cfg)
 	u.Server.Close()
-	if a := ask(t, "GET", root+"/pypi/simple/x/"); strings.Contains(a.body, "hidden") || log.has("hidden") != 0 {
-		t.Errorf("%q, log %s", a.body, log.String())
+	for _, root := range []string{root, token} {
+		if a := ask(t, "GET", root+"/pypi/simple/x/"); a.status != http.StatusGatewayTimeout || strings.Contains(a.body, "hidden") || log.has("hidden") != 0 {
+			t.Errorf("%d %q, log %s", a.status, a.body, log.String())
+		}
 	}
+	testbed.Check(t, log.has("connection refused") > 0, "the log does not say why: %s", log.String())
 }
 
 // A page of a few MiB whose base has a MiB, before links of a few bytes, once expanded to a TiB of addresses.

@@ -119,6 +119,9 @@ func (u *upstream) unreachable(err, cause error) error {
 	if cause != nil {
 		return cause
 	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the address, whose user may be a token
+	}
 	return farm.Wrap(errors.Join(errSilent, err), farm.CodeUnavailable, "The %s does not answer.", u.name)
 }
 
