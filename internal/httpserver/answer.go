@@ -19,7 +19,30 @@ const (
 	maxChain = 10
 	// maxKeyBits is the size of the largest RSA key in them. Public authorities have no larger ones.
 	maxKeyBits = 4096
+	// maxHandshakeBytes is what a server may send until its connection is secure. Package tls reads 256 KiB of certificates, 848 small ones, before it
+	// calls anything.
+	maxHandshakeBytes = 32 << 10
 )
+
+// handshakeConn is a connection of which some bytes are read until it is done.
+type handshakeConn struct {
+	net.Conn
+	read int
+	done bool
+}
+
+// Read implements net.Conn.
+func (c *handshakeConn) Read(b []byte) (int, error) {
+	if c.done {
+		return c.Conn.Read(b)
+	}
+	if c.read >= maxHandshakeBytes {
+		return 0, errChain
+	}
+	n, err := c.Conn.Read(b[:min(len(b), maxHandshakeBytes-c.read)])
+	c.read += n
+	return n, err
+}
 
 // errChain is why a server's certificates are not verified.
 var errChain = errors.New("the server sends more certificates, or larger keys, than are verified")
@@ -37,10 +60,11 @@ func BoundAnswers(t *http.Transport) http.RoundTripper {
 		return &answerConn{Conn: conn}, nil
 	}
 	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
+		plain, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
+		conn := &handshakeConn{Conn: plain}
 		own := config.Clone()
 		if own == nil {
 			own = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -59,6 +83,7 @@ func BoundAnswers(t *http.Transport) http.RoundTripper {
 			_ = conn.Close()
 			return nil, err
 		}
+		conn.done = true
 		return &answerConn{Conn: secure}, nil
 	}
 	return answers{t}

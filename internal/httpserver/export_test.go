@@ -1,5 +1,7 @@
 package httpserver
 
+import "net"
+
 // DefaultConnections is for tests.
 var DefaultConnections = defaultConnections
 
@@ -8,4 +10,9 @@ const (
 	HeaderLines = headerLines
 	MaxChain    = maxChain
 	MaxKeyBits  = maxKeyBits
+
+	MaxHandshakeBytes = maxHandshakeBytes
 )
+
+// Handshaking is a connection before it is secure.
+func Handshaking(c net.Conn) net.Conn { return &handshakeConn{Conn: c} }

@@ -434,3 +434,24 @@ func TestCertificatesAreVerifiedOnACoreOfTheTenant(t *testing.T) {
 		testbed.Check(t, loud.Load(), "it is not answered with a core")
 	})
 }
+
+// Certificates are parsed before they can be counted.
+func TestBytesOfAHandshakeAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{httpserver.MaxHandshakeBytes - 1, httpserver.MaxHandshakeBytes, httpserver.MaxHandshakeBytes + 1} {
+		near, far := net.Pipe()
+		go func() {
+			_, _ = far.Write(make([]byte, size))
+			_ = far.Close()
+		}()
+		got, err := io.ReadAll(httpserver.Handshaking(near))
+		_ = near.Close()
+		if most := httpserver.MaxHandshakeBytes; len(got) != min(size, most) || size < most && err != nil || size > most && err == nil {
+			t.Errorf("of %d bytes %d are read, %v", size, len(got), err)
+		}
+	}
+	root := (*authority)(nil).next(t, "root")
+	if err := visit(t.Context(), loopback, root, "example.com", root.next(t, strings.Repeat("a", httpserver.MaxHandshakeBytes))); err == nil {
+		t.Error("a certificate with a long name is taken")
+	}
+}
