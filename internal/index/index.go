@@ -40,7 +40,9 @@ const (
 	absentKept   = 4096      // projects that upstream does not have
 	knownKept    = 1 << 16   // files known to be in the cache
 	pagesAtOnce  = 32        // pages that are read from upstream at once, and as many from the cache
-	beyondAtOnce = 4         // pages in memory that the budget has no room for: each may need four times its size, and half a KiB a file
+	beyondAtOnce = 4         // pages in memory that the budget has no room for
+	beyondLeast  = 2         // of them, each with less memory: two tenants
+	beyondMost   = 320 << 20 // memory of one: the largest page, and more files than any has
 	filesAtOnce  = 64        // files that are read from upstream at once
 	storesAtOnce = 64        // files that are being put into the cache after their download, and marks of use
 	keptLeast    = 64 << 10  // what a page that is being put there counts as at least, of pagesMemory for all of them
@@ -72,6 +74,7 @@ type Index struct {
 	lookups    calls          // pages in the cache: a slow upstream does not hold these up
 	refreshes  calls          // pages upstream
 	beyond     *budget.Places // pages that the memory budget has no room for
+	beyondMax  int64          // memory of each of them, in bytes
 	fileSlots  *budget.Places
 	slotless   atomic.Int64 // readers whose download waits for one of fileSlots
 	storeSlots *budget.Places
@@ -108,11 +111,13 @@ func New(cfg Config) (*Index, error) {
 		cfg: cfg, log: cfg.Logger,
 		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), staleUntil: newLRU[time.Time](absentKept),
 		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
-		keeping: make(chan struct{}, 1), keepRoom: semaphore.NewWeighted(pagesMemory), lookups: newCalls(), refreshes: newCalls(), beyond: budget.NewPlaces(beyondAtOnce),
+		keeping: make(chan struct{}, 1), keepRoom: semaphore.NewWeighted(pagesMemory), lookups: newCalls(), refreshes: newCalls(),
 		fileSlots: budget.NewPlaces(filesAtOnce), storeSlots: budget.NewPlaces(storesAtOnce),
 		partSlots: budget.NewPlaces(partsAtOnce), lingerSlots: budget.NewPlaces(lingerAtOnce), rates: newLRU[*rate.Limiter](ratesKept),
 		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
+	places := min(max(cfg.Pages/beyondMost, beyondLeast), beyondAtOnce)
+	x.beyond, x.beyondMax = budget.NewPlaces(int(places)), min(cfg.Pages/places, beyondMost)
 	x.spoolMax = cfg.spoolBytes()
 	x.spoolRoom = semaphore.NewWeighted(x.spoolMax)
 	x.cache = &guard{cache: cfg.Cache, timeout: cfg.Timeout, log: cfg.Logger, count: &x.count}
@@ -144,18 +149,19 @@ func (x *Index) begin(ctx context.Context) (_ context.Context, end func(), err e
 	}, nil
 }
 
-// background runs f beside its caller, unless the index is closed. Close cancels its context and waits for it.
-func (x *Index) background(ctx context.Context, f func(ctx context.Context)) {
+// background runs f beside its caller, unless the index is closed; then it returns false. Close cancels its context and waits for it.
+func (x *Index) background(ctx context.Context, f func(ctx context.Context)) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ctx, end, err := x.begin(ctx)
 	if err != nil {
-		return
+		return false
 	}
 	go func() {
 		defer end()
 		f(ctx)
 	}()
+	return true
 }
 
 // Close aborts downloads and waits for them. Complete files are still put into the cache. Later requests are rejected.
@@ -203,6 +209,7 @@ type Config struct {
 	Logger *slog.Logger     `toml:"-"` // nil: nothing is logged
 	Now    func() time.Time `toml:"-"` // nil: time.Now
 	Memory *budget.Budget   `toml:"-"` // for pages that are read and sent, and for windows; nil: one of its own
+	Pages  int64            `toml:"-"` // memory in bytes for large pages that Memory has no room for, of all tenants together; 0: as much as is of use
 	Dir    string           `toml:"-"` // of files during their download; empty: os.TempDir
 }
 
@@ -221,6 +228,7 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	c.Pages = cmp.Or(c.Pages, beyondAtOnce*beyondMost)
 	if c.Memory == nil {
 		c.Memory = budget.New(ownMemory)
 	}
@@ -309,18 +317,20 @@ const (
 // errValueSize is the error for a value of more than valueMax bytes.
 var errValueSize = fmt.Errorf("a value in it has more than %d MiB", valueMax>>20)
 
-// newDecoder decodes a page value by value. It fails at a value of more than valueMax bytes, so that it never buffers a page.
-func newDecoder(body io.Reader) *json.Decoder {
-	s := &stepped{r: body}
+// newDecoder decodes a page value by value. It fails at a value of more than valueMax bytes, so that it never buffers a page, and counts long ones.
+func newDecoder(p *page, body io.Reader) *json.Decoder {
+	s := &stepped{r: body, page: p, longest: readWeighed}
 	s.dec = json.NewDecoder(s)
 	return s.dec
 }
 
 // stepped is what a decoder reads from. The decoder only reads on when all that it has is the beginning of one value.
 type stepped struct {
-	r    io.Reader
-	dec  *json.Decoder
-	read int64
+	r       io.Reader
+	dec     *json.Decoder
+	read    int64
+	page    *page
+	longest int64 // value that is counted
 }
 
 // Read reads on if the value is not too long yet.
@@ -329,7 +339,14 @@ func (s *stepped) Read(p []byte) (int, error) {
 	if held > valueMax {
 		return 0, errValueSize
 	}
-	n, err := s.r.Read(p[:min(int64(len(p)), valueMax+1-held)])
+	p = p[:min(int64(len(p)), valueMax+1-held)]
+	if longer := held + int64(len(p)) - s.longest; longer > 0 {
+		if err := s.page.grow(valueWeight * longer); err != nil {
+			return 0, err
+		}
+		s.longest += longer
+	}
+	n, err := s.r.Read(p)
 	s.read += int64(n)
 	return n, err
 }

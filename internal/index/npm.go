@@ -66,12 +66,12 @@ func (x *Index) packument(ctx context.Context, name string, short bool) (*page, 
 		key: farm.IndexPrefix + "page/npm/" + form + "/" + name, what: "package " + name, from: x.npm,
 		target: x.npm.root.ResolveReference(&url.URL{Path: name, RawPath: strings.ReplaceAll(name, "/", "%2f")}),
 		accept: []string{accept},
-		parse: func(body io.Reader, contentType string, _ *url.URL) (*page, error) {
+		parse: func(p *page, body io.Reader, contentType string, _ *url.URL) error {
 			kind, _, err := mime.ParseMediaType(contentType)
 			if err != nil || kind != "application/json" && kind != typeAbbreviated {
-				return nil, fmt.Errorf("its type is %q, not JSON", contentType)
+				return fmt.Errorf("its type is %q, not JSON", contentType)
 			}
-			return parsePackument(body, name, x.npm.root, short)
+			return parsePackument(p, body, name, x.npm.root, short)
 		},
 		finish: func(p *page) error {
 			p.sum = sumOf(p.doc)
@@ -91,7 +91,7 @@ func (x *Index) tarball(ctx context.Context, name, filename string) (wanted, err
 	if f == nil {
 		return wanted{}, farm.NotFoundf("The %s lists no file %s of package %s.", x.npm.name, filename, name)
 	}
-	return x.npm.want(f.Name, f.URL, f.Hashes, f.Size)
+	return x.npm.want(f.Name, f.URL, f.Hash, f.Size)
 }
 
 // servePackument serves a package's document with the addresses of tarballs under the Host that was asked.
@@ -163,13 +163,15 @@ type packument struct {
 	root  *url.URL // of the registry
 	short bool     // in the abbreviated form, whatever upstream gives
 	doc   bytes.Buffer
+	grown int    // what was counted for doc
 	mark  string // stands for the address of this registry while a version is written
 }
 
 // parsePackument reads a document one version at a time. Addresses of tarballs get a zero byte for that of the registry.
-func parsePackument(body io.Reader, name string, root *url.URL, short bool) (*page, error) {
-	k := &packument{page: &page{Name: name}, name: name, root: root, short: short, mark: "@" + rand.Text() + "@"}
-	dec := newDecoder(body)
+func parsePackument(p *page, body io.Reader, name string, root *url.URL, short bool) error {
+	p.Name = name
+	k := &packument{page: p, name: name, root: root, short: short, mark: "@" + rand.Text() + "@"}
+	dec := newDecoder(p, body)
 	k.doc.WriteByte('{')
 	named, versions := false, false
 	err := object(dec, func(key string) error {
@@ -204,20 +206,40 @@ func parsePackument(body io.Reader, name string, root *url.URL, short bool) (*pa
 		return k.field(key, value)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !named || !versions {
-		return nil, errors.New("it is not a document of an npm package")
+		return errors.New("it is not a document of an npm package")
 	}
 	k.doc.WriteByte('}')
-	k.page.doc = k.doc.Bytes()
-	return k.page, ended(dec)
+	p.doc = bytes.Clone(k.doc.Bytes())
+	return ended(dec)
 }
+
+// room makes room for n bytes more of the document, which is in memory twice while it grows: doubling it would be three times.
+func (k *packument) room(n int) error {
+	if n += docSlack; k.doc.Available() >= n {
+		return nil
+	}
+	size := k.doc.Len() + max(k.doc.Len()/4, n)
+	if err := k.page.grow(int64(k.doc.Len() + size - k.grown)); err != nil {
+		return err
+	}
+	k.grown = k.doc.Len() + size
+	k.doc = *bytes.NewBuffer(append(make([]byte, 0, size), k.doc.Bytes()...))
+	return nil
+}
+
+// docSlack is room for the separators of a document.
+const docSlack = 64
 
 // field writes a field of the document.
 func (k *packument) field(key string, value json.RawMessage) error {
 	name, err := farm.Encode(key)
 	if err != nil {
+		return err
+	}
+	if err := k.room(len(name) + len(value)); err != nil {
 		return err
 	}
 	if k.doc.Len() > 1 {
@@ -246,6 +268,9 @@ func (k *packument) versions(dec *json.Decoder) error {
 		}
 		name, err := farm.Encode(version)
 		if err != nil {
+			return err
+		}
+		if err := k.room(len(name) + len(text)); err != nil {
 			return err
 		}
 		if !first {
@@ -283,8 +308,11 @@ func (k *packument) version(version string, fields map[string]json.RawMessage) (
 	if len(k.page.Files) >= filesMax {
 		return nil, fmt.Errorf("it has more than %d versions", filesMax)
 	}
-	k.page.Files = append(k.page.Files, file{Name: name, URL: target.String(), Hashes: integrity(dist.Integrity, dist.SHA1)})
-	if err := k.page.link(k.page.Files[len(k.page.Files)-1].URL); err != nil {
+	f := file{Name: name, URL: target.String(), Hash: integrity(dist.Integrity, dist.SHA1)}
+	if err := k.page.link(f.URL); err != nil {
+		return nil, err
+	}
+	if err := k.page.list(f); err != nil {
 		return nil, err
 	}
 	if all["tarball"], err = farm.Encode(k.mark + "/" + k.name + "/-/" + url.PathEscape(name)); err != nil {
@@ -321,7 +349,7 @@ func shorten(fields map[string]json.RawMessage) {
 }
 
 // integrity reads the hash of a tarball, the strongest if there are several.
-func integrity(text, sha1 string) map[string]string {
+func integrity(text, sha1 string) digest {
 	hashes := map[string]string{"sha1": sha1}
 	for part := range strings.FieldsSeq(text) {
 		algorithm, value, _ := strings.Cut(part, "-")
@@ -330,5 +358,5 @@ func integrity(text, sha1 string) map[string]string {
 			hashes[algorithm] = hex.EncodeToString(raw)
 		}
 	}
-	return goodHashes(hashes)
+	return digestOf(hashes)
 }

@@ -11,8 +11,10 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -24,10 +26,18 @@ const pageMax = 64 << 20
 const (
 	// pageFree is the size up to which pages are not charged to the memory budget, neither what is read of one nor what is kept; most are smaller.
 	pageFree = 256 << 10
-	// pageStep is how much more of a page is charged at once.
-	pageStep = 512 << 10
-	// pageWeight is how often the bytes of a page are in memory while it is read: as they came, decoded, and as they are served.
-	pageWeight = 4
+	// pageStep is how much more of a page's memory is charged at once.
+	pageStep = 2 << 20
+	// readWeighed is how much of a page counts with valueWeight as it comes. No more of it is decoded at once, but longer values, which count themselves.
+	readWeighed = tagMax
+	// valueWeight is how often the bytes of a value are in memory while it is read: up to twice as they came, alone, and decoded.
+	valueWeight = 4
+	// fileWeight is what a file takes beside its texts while a page is read: a list that grows is there twice, and texts are rounded up.
+	fileWeight = 304
+	// fileKept is what it takes once the page has been read.
+	fileKept = 160
+	// versionWeight is what a version takes beside its text.
+	versionWeight = 48
 )
 
 // filesMax is how many files a page may list; the largest of PyPI has some ten thousand.
@@ -46,14 +56,58 @@ var errPageSize = fmt.Errorf("it has more than %d MiB", pageMax>>20)
 
 // file is one file of a project, as its page lists it.
 type file struct {
-	Name           string            `json:"n"`
-	URL            string            `json:"u"`           // absolute, on upstream
-	Hashes         map[string]string `json:"h,omitempty"` // hexadecimal, by algorithm
-	Size           int64             `json:"s,omitempty"` // 0: not known
-	RequiresPython string            `json:"p,omitempty"`
-	UploadTime     string            `json:"t,omitempty"`
-	Yanked         *string           `json:"y,omitempty"` // why, possibly ""; nil: it is not
-	Metadata       map[string]string `json:"m,omitempty"` // hashes of the metadata beside it; empty: its hash is not known; nil: there is none
+	Name           string  `json:"n"`
+	URL            string  `json:"u"`           // absolute, on upstream
+	Hash           digest  `json:"h,omitempty"` // the best
+	Size           int64   `json:"s,omitempty"` // 0: not known
+	RequiresPython string  `json:"p,omitempty"`
+	UploadTime     string  `json:"t,omitempty"`
+	Yanked         *string `json:"y,omitempty"` // why, possibly ""; nil: it is not
+	Metadata       digest  `json:"m,omitempty"` // of the metadata beside it; "": there is none
+}
+
+// text is how many bytes the texts of a file take.
+func (f *file) text() int64 {
+	n := len(f.Name) + len(f.URL) + len(f.Hash) + len(f.RequiresPython) + len(f.UploadTime) + len(f.Metadata)
+	if f.Yanked != nil {
+		n += len(*f.Yanked)
+	}
+	return int64(n + n/8)
+}
+
+// digest is a hash as links have it: "sha256=…", hexadecimal. A map of hashes for each file would take more than all else of a page.
+type digest string
+
+// unknown is the digest of what is there and whose hash is not known.
+const unknown digest = "true"
+
+// digestOf is the best of some hashes; "" when there is none that can be checked.
+func digestOf(hashes map[string]string) digest {
+	if algorithm, value := bestHash(goodHashes(hashes)); value != "" {
+		return digest(algorithm + "=" + value)
+	}
+	return ""
+}
+
+// split returns the algorithm and the hash; "" when there is none.
+func (d digest) split() (algorithm, value string) {
+	algorithm, value, ok := strings.Cut(string(d), "=")
+	if !ok {
+		return "", ""
+	}
+	return algorithm, value
+}
+
+// UnmarshalJSON reads an object of hashes, by algorithm. The cache may have one with several.
+func (d *digest) UnmarshalJSON(text []byte) error {
+	var hashes map[string]string
+	if err := json.Unmarshal(text, &hashes); err != nil {
+		return err
+	}
+	if *d = digestOf(hashes); *d == "" {
+		*d = unknown
+	}
+	return nil
 }
 
 // page describes a project. It is immutable.
@@ -71,7 +125,28 @@ type page struct {
 	html length // PyPI: of the page as HTML
 
 	links  int     // bytes of addresses, while it is read
+	grows  grower  // what it takes then; nil: nobody counts
 	charge *charge // shared with its copies
+}
+
+// grower counts bytes of memory before they are used, and may refuse them.
+type grower interface{ grow(bytes int64) error }
+
+// grow counts what a page takes while it is read.
+func (p *page) grow(bytes int64) error {
+	if p.grows == nil {
+		return nil
+	}
+	return p.grows.grow(bytes)
+}
+
+// list adds a file while the page is read.
+func (p *page) list(f file) error {
+	if err := p.grow(fileWeight + f.text()); err != nil {
+		return err
+	}
+	p.Files = append(p.Files, f)
+	return nil
 }
 
 // link counts an address.
@@ -94,72 +169,190 @@ func (p *page) find(name string) *file {
 // arrange sorts the files and removes duplicates.
 func (p *page) arrange() {
 	slices.SortStableFunc(p.Files, func(a, b file) int { return strings.Compare(a.Name, b.Name) })
-	p.Files = slices.CompactFunc(p.Files, func(a, b file) bool { return a.Name == b.Name })
+	p.Files = slices.Clone(slices.CompactFunc(p.Files, func(a, b file) bool { return a.Name == b.Name }))
 }
 
 // cost estimates the memory of the page in bytes.
 func (p *page) cost() int64 {
 	n := int64(1024 + len(p.doc) + len(p.body))
 	for _, v := range p.Versions {
-		n += int64(16 + len(v))
+		n += int64(32 + len(v))
 	}
-	for _, f := range p.Files {
-		n += int64(160 + len(f.Name) + len(f.URL) + len(f.RequiresPython) + len(f.UploadTime))
-		n += int64(200 * (len(f.Hashes) + len(f.Metadata)))
+	for i := range p.Files {
+		n += fileKept + p.Files[i].text()
 	}
 	return n
 }
 
-// encode serialises the page for the cache.
-func (p *page) encode() ([]byte, error) {
-	head, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("encode page: %w", err)
+// encode writes the page for the cache, piece by piece.
+func (p *page) encode(to io.Writer) error {
+	w := newJSONWriter(to)
+	w.raw(`{"name":`).text(p.Name).raw(`,"versions":[`)
+	for i, version := range p.Versions {
+		w.comma(i).text(version)
 	}
-	return slices.Concat(head, []byte("\n"), p.doc), nil
+	w.raw(`],"files":[`)
+	for i := range p.Files {
+		f := &p.Files[i]
+		w.comma(i).raw(`{"n":`).text(f.Name).raw(`,"u":`).text(f.URL)
+		if f.Hash != "" {
+			w.raw(`,"h":`).digest(f.Hash)
+		}
+		if f.Size > 0 {
+			w.raw(`,"s":` + strconv.FormatInt(f.Size, 10))
+		}
+		if f.RequiresPython != "" {
+			w.raw(`,"p":`).text(f.RequiresPython)
+		}
+		if f.UploadTime != "" {
+			w.raw(`,"t":`).text(f.UploadTime)
+		}
+		if f.Yanked != nil {
+			w.raw(`,"y":`).text(*f.Yanked)
+		}
+		if f.Metadata != "" {
+			w.raw(`,"m":`).digest(f.Metadata)
+		}
+		w.raw("}")
+	}
+	w.raw(`],"etag":`).text(p.ETag).raw(`,"modified":`).text(p.Modified)
+	w.raw(`,"fetched":`).text(p.Fetched.Format(time.RFC3339Nano)).raw("}\n")
+	_, _ = w.Write(p.doc) // Flush returns its error
+	return w.Flush()
 }
 
 // decode reads what encode wrote: size bytes.
-func decode(r io.Reader, size int64) (*page, error) {
-	buffered := bufio.NewReader(io.LimitReader(r, min(size, 4*pageMax)))
-	head, err := buffered.ReadBytes('\n')
+func (p *page) decode(r io.Reader, size int64) error {
+	dec := newDecoder(p, r)
+	err := object(dec, func(key string) error {
+		switch key {
+		case "name":
+			return value(dec, &p.Name)
+		case "versions":
+			return p.readVersions(dec)
+		case "files":
+			if token, err := dec.Token(); err != nil || token == nil { // older versions wrote null for none
+				return err
+			}
+			return elements(dec, func() error {
+				var f file
+				if err := value(dec, &f); err != nil {
+					return err
+				}
+				return p.list(f)
+			})
+		case "etag":
+			return value(dec, &p.ETag)
+		case "modified":
+			return value(dec, &p.Modified)
+		case "fetched":
+			return value(dec, &p.Fetched)
+		}
+		return fmt.Errorf("it has a field %q", key)
+	})
+	rest := size - dec.InputOffset() // a line feed, and the document
+	if err == nil && (rest < 1 || rest > 4*pageMax) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		err = p.grow(rest)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read page: %w", err)
+		return fmt.Errorf("decode page: %w", err)
 	}
-	p := &page{}
-	if err := json.Unmarshal(head, p); err != nil {
-		return nil, fmt.Errorf("decode page: %w", err)
+	text := make([]byte, rest)
+	if _, err := io.ReadFull(io.MultiReader(dec.Buffered(), r), text); err != nil {
+		return fmt.Errorf("read page: %w", err)
 	}
-	if p.doc, err = io.ReadAll(buffered); err != nil {
-		return nil, fmt.Errorf("read page: %w", err)
+	if len(text) > 1 {
+		p.doc = text[1:]
 	}
-	if len(p.doc) == 0 {
-		p.doc = nil
-	}
-	return p, nil
+	return nil
 }
 
-// capped reads up to pageMax bytes and fails at more. What is beyond pageFree is charged before it is read, but for one byte.
+// jsonWriter writes JSON piece by piece. Flush returns the first error.
+type jsonWriter struct{ *bufio.Writer }
+
+func newJSONWriter(w io.Writer) jsonWriter { return jsonWriter{bufio.NewWriterSize(w, htmlPiece)} }
+
+// raw writes a piece of JSON.
+func (w jsonWriter) raw(json string) jsonWriter {
+	_, _ = w.WriteString(json)
+	return w
+}
+
+// comma separates the elements of a list.
+func (w jsonWriter) comma(i int) jsonWriter {
+	if i > 0 {
+		w.raw(",")
+	}
+	return w
+}
+
+// digest writes a digest as an object, by algorithm.
+func (w jsonWriter) digest(d digest) jsonWriter {
+	if algorithm, value := d.split(); value != "" {
+		return w.raw(`{"`).raw(algorithm).raw(`":"`).raw(value).raw(`"}`)
+	}
+	return w.raw("{}")
+}
+
+// text writes a string.
+func (w jsonWriter) text(text string) jsonWriter {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r >= utf8.RuneSelf }) {
+		return w.raw(`"`).raw(text).raw(`"`)
+	}
+	quoted, _ := farm.Encode(text) // a string can be encoded
+	_, _ = w.Write(quoted)
+	return w
+}
+
+// capped reads up to max bytes and fails at more. What the page takes beyond valueWeight*pageFree is charged before it is read, but for one byte.
 type capped struct {
 	r       io.Reader
+	max     int64
 	read    int64
-	charge  func(bytes int64) error // of the page so far
+	grown   int64                   // of what has been read
+	charge  func(bytes int64) error // of all that the page takes
 	charged int64
+}
+
+// takes is what the page takes while so many of its bytes have been read.
+func (c *capped) takes() int64 { return valueWeight*min(c.read, readWeighed) + c.grown }
+
+// grow counts what is kept of the page.
+func (c *capped) grow(bytes int64) error {
+	c.grown += bytes
+	return c.ensure()
+}
+
+// ensure charges what the page takes, and a step more.
+func (c *capped) ensure() error {
+	n := c.takes()
+	if n <= max(valueWeight*pageFree, c.charged) {
+		return nil
+	}
+	if err := c.charge(n + pageStep); err != nil {
+		return err
+	}
+	c.charged = n + pageStep
+	return nil
 }
 
 // Read reads one byte more than allowed or charged, to detect the end of a page of exactly so many bytes.
 func (c *capped) Read(p []byte) (int, error) {
-	if c.read > pageMax {
+	if c.read > c.max {
 		return 0, errPageSize
 	}
-	if c.read > max(pageFree, c.charged) {
-		if err := c.charge(c.read + pageStep); err != nil {
-			return 0, err
-		}
-		c.charged = c.read + pageStep
+	if err := c.ensure(); err != nil {
+		return 0, err
 	}
-	n, err := c.r.Read(p[:min(int64(len(p)), pageMax+1-c.read, max(pageFree, c.charged)+1-c.read)])
-	if c.read += int64(n); c.read > pageMax {
+	left := int64(len(p))
+	if c.read < readWeighed {
+		left = min(left, (max(valueWeight*pageFree, c.charged)-c.takes())/valueWeight+1)
+	}
+	n, err := c.r.Read(p[:min(left, c.max+1-c.read)])
+	if c.read += int64(n); c.read > c.max {
 		return n, errPageSize
 	}
 	return n, err
@@ -260,7 +453,7 @@ type wanted struct {
 }
 
 // want describes a file of a page.
-func (u *upstream) want(name, address string, hashes map[string]string, size int64) (wanted, error) {
+func (u *upstream) want(name, address string, hash digest, size int64) (wanted, error) {
 	target, err := url.Parse(address)
 	if err != nil {
 		return wanted{}, u.broken(err, "an address of %s that is not valid", name)
@@ -269,7 +462,7 @@ func (u *upstream) want(name, address string, hashes map[string]string, size int
 		return wanted{}, err
 	}
 	w := wanted{name: name, from: u, target: target, id: address, size: size}
-	if w.algorithm, w.hash = bestHash(hashes); w.hash != "" {
+	if w.algorithm, w.hash = hash.split(); w.hash != "" {
 		w.key = farm.IndexPrefix + "file/" + w.algorithm + "/" + w.hash
 		w.id = w.key + " " + address
 	}

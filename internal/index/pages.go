@@ -1,13 +1,13 @@
 package index
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -28,7 +28,7 @@ type source struct {
 	from   *upstream
 	target *url.URL
 	accept []string // tried in this order while upstream says 406
-	parse  func(body io.Reader, contentType string, at *url.URL) (*page, error)
+	parse  func(p *page, body io.Reader, contentType string, at *url.URL) error
 	finish func(*page) error // fills the fields that are not in the cache
 }
 
@@ -95,24 +95,18 @@ func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 			return nil, nil
 		}
 		defer r.Close()
-		c := x.newCharge()
-		if size > pageFree {
-			if err := x.need(ctx, c, size*pageWeight); err != nil {
-				return nil, err
+		p, refused, err := x.readPage(ctx, r, 4*pageMax, func(p *page, body io.Reader) error {
+			if err := p.decode(body, size); err != nil {
+				return err
 			}
+			return s.finish(p)
+		})
+		if refused != nil {
+			return nil, refused
 		}
-		p, err := decode(&onCore{ctx: ctx, r: r}, size)
-		if err == nil {
-			err = s.finish(p)
-		}
-		budget.LeaveCore(ctx)
 		if err != nil {
-			x.discharge(c)
 			x.cache.failed(ctx, "read page", err)
 			return nil, nil
-		}
-		if err := x.settlePage(ctx, p, c); err != nil {
-			return nil, err
 		}
 		x.pages.put(s.key, p, p.cost())
 		return p, nil
@@ -178,8 +172,13 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 	if !x.keepRoom.TryAcquire(room) {
 		return
 	}
-	x.background(ctx, func(ctx context.Context) {
-		defer x.keepRoom.Release(room)
+	x.enter(p, nil) // the caller uses it, so there is room
+	end := func() {
+		x.keepRoom.Release(room)
+		x.drop(p)
+	}
+	begun := x.background(ctx, func(ctx context.Context) {
+		defer end()
 		x.keeping <- struct{}{} // an older write of the page must not come after a newer one
 		defer func() { <-x.keeping }()
 		if newest, ok := x.pages.get(s.key); ok && newest.Fetched.After(p.Fetched) {
@@ -188,15 +187,25 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 		// A complete page is still stored when the index closes: the next index starts with it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		text, err := p.encode()
-		if err != nil {
-			x.log.ErrorContext(ctx, "page of the package index cannot be kept", "page", s.key, "error", err)
-			return
-		}
-		if x.cache.put(ctx, s.key, bytes.NewReader(text), int64(len(text))) {
-			x.added(ctx, int64(len(text)))
+		if size, ok := x.putPage(ctx, s.key, p); ok {
+			x.added(ctx, size)
 		}
 	})
+	if !begun {
+		end()
+	}
+}
+
+// putPage puts a page into the cache, piece by piece, and reports its size there and whether that worked.
+func (x *Index) putPage(ctx context.Context, key string, p *page) (size int64, ok bool) {
+	var n length
+	_ = p.encode(&n) // it cannot fail
+	r, w := io.Pipe()
+	var encoding sync.WaitGroup
+	defer encoding.Wait()
+	defer r.Close()
+	encoding.Go(func() { _ = w.CloseWithError(p.encode(w)) }) // it never fails
+	return int64(n), x.cache.put(ctx, key, r, int64(n))
 }
 
 // ask makes the request, and a second one if upstream does not have the first form.
@@ -235,32 +244,44 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 	if resp.StatusCode != http.StatusOK {
 		return nil, s.from.refused(resp.StatusCode)
 	}
-	c := x.newCharge()
-	var refused error
-	body := &capped{r: resp.Body, charge: func(bytes int64) error {
-		if refused == nil { // a parser may read on after an error
-			refused = x.need(ctx, c, bytes*pageWeight)
+	p, refused, err := x.readPage(ctx, resp.Body, pageMax, func(p *page, body io.Reader) error {
+		if err := s.parse(p, body, resp.Header.Get("Content-Type"), resp.Request.URL); err != nil {
+			return err
 		}
-		return refused
-	}}
-	p, err := s.parse(&onCore{ctx: ctx, r: body}, resp.Header.Get("Content-Type"), resp.Request.URL)
+		p.ETag, p.Modified, p.Fetched = validator(resp, "ETag"), validator(resp, "Last-Modified"), now
+		p.arrange()
+		return s.finish(p)
+	})
 	if refused != nil {
 		return nil, refused
 	}
-	if err == nil {
-		p.ETag, p.Modified, p.Fetched = validator(resp, "ETag"), validator(resp, "Last-Modified"), now
-		p.arrange()
-		err = s.finish(p)
-	}
-	budget.LeaveCore(ctx)
 	if err != nil {
-		x.discharge(c)
 		return nil, s.from.broken(fmt.Errorf("read page: %w", err), "a page of %s that cannot be read", s.what)
 	}
-	if err := x.settlePage(ctx, p, c); err != nil {
-		return nil, err
-	}
 	return p, nil
+}
+
+// readPage reads a page of up to most bytes, whose memory is charged as it grows, and for one user from then on. refused is why it may not take more.
+func (x *Index) readPage(ctx context.Context, from io.Reader, most int64, parse func(p *page, body io.Reader) error) (_ *page, refused, err error) {
+	c := x.newCharge()
+	body := &capped{r: from, max: most, charge: func(bytes int64) error {
+		if refused == nil { // a parser may read on after an error
+			refused = x.need(ctx, c, bytes)
+		}
+		return refused
+	}}
+	p := &page{grows: body}
+	err = parse(p, &onCore{ctx: ctx, r: body})
+	p.grows = nil
+	budget.LeaveCore(ctx)
+	if refused != nil {
+		return nil, refused, nil
+	}
+	if err != nil {
+		x.discharge(c)
+		return nil, nil, err
+	}
+	return p, x.settlePage(ctx, p, c), nil
 }
 
 // validator returns a header for revalidation; none if it is unreasonably long.
@@ -291,11 +312,17 @@ func (x *Index) newCharge() *charge {
 	return &charge{memory: nothing, users: 1}
 }
 
-// need charges up to n bytes for a page that is being read, or waits for a place beyond the budget. An error ends the charge.
+// need charges up to n bytes for a page that is being read, or waits for a place beyond the budget, without a core. An error ends the charge.
 func (x *Index) need(ctx context.Context, c *charge, n int64) (err error) {
-	if c.place != nil || c.grow(n) {
+	fits := n <= x.beyondMax
+	if c.place != nil && fits || c.grow(n) {
 		return nil
 	}
+	if !fits {
+		x.discharge(c)
+		return farm.Errorf(farm.CodeTooLarge, "The page takes more than %d MiB of memory, which is all that this worker has for one.", x.beyondMax>>20)
+	}
+	budget.LeaveCore(ctx)
 	if c.place, err = x.placeBeyond(ctx); err == nil || ctx.Err() == nil && c.grow(n) { // memory became free meanwhile
 		return nil
 	}

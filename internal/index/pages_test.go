@@ -243,12 +243,12 @@ func TestSizesOfPages(t *testing.T) {
 		if (charged > 0) != want.charged || (err != nil) != want.refused || !want.refused && n != size {
 			t.Errorf("%d bytes: %d were read, %d charged, error %v", size, n, charged, err)
 		}
-		if want.charged && (charged < size-1 || charged > size+index.PageStep) {
+		if takes := index.ValueWeight * min(size, index.ReadWeighed); want.charged && (charged < takes-index.ValueWeight || charged > takes+index.PageStep) {
 			t.Errorf("%d bytes: %d are charged", size, charged)
 		}
 	}
 	// What is refused is not read.
-	for _, steps := range []int64{0, 1, 2} {
+	for _, steps := range []int64{0, 1} {
 		left := steps
 		n, charged, err := index.Capped(&zeros{8 << 20}, func(int64) error {
 			if left--; left < 0 {
@@ -258,9 +258,9 @@ func TestSizesOfPages(t *testing.T) {
 		})
 		want := int64(index.PageFree + 1)
 		if steps > 0 {
-			want = charged + 1
+			want = charged/index.ValueWeight + 1
 		}
-		testbed.Check(t, errors.Is(err, errBroken) && n == want && charged <= index.PageFree+steps*(index.PageStep+1), "%d steps: %d bytes were read, %d charged, %v", steps, n, charged, err)
+		testbed.Check(t, errors.Is(err, errBroken) && n == want && charged <= index.ValueWeight*(index.PageFree+steps)+steps*index.PageStep, "%d steps: %d bytes were read, %d charged, %v", steps, n, charged, err)
 	}
 }
 

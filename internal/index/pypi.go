@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,10 +60,12 @@ func (x *Index) pypiPage(ctx context.Context, project string) (*page, error) {
 		parse:  parsePyPI,
 		finish: func(p *page) (err error) {
 			p.Name = project
-			p.body, err = renderJSON(p)
+			if p.body, err = p.rendered(); err != nil {
+				return err
+			}
 			p.sum, p.html = sumOf(p.body), 0
 			_ = renderHTML(&p.html, p) // it cannot fail
-			return err
+			return nil
 		},
 	})
 }
@@ -127,12 +130,12 @@ func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, err
 	}
 	defer x.drop(p)
 	if f := p.find(name); f != nil {
-		return x.pypi.want(f.Name, f.URL, f.Hashes, f.Size)
+		return x.pypi.want(f.Name, f.URL, f.Hash, f.Size)
 	}
 	of, ok := strings.CutSuffix(name, ".metadata")
-	if f := p.find(of); ok && f != nil && f.Metadata != nil {
+	if f := p.find(of); ok && f != nil && f.Metadata != "" {
 		want, err := x.pypi.want(name, f.URL+".metadata", f.Metadata, 0)
-		if algorithm, value := bestHash(f.Hashes); want.key == "" && value != "" {
+		if algorithm, value := f.Hash.split(); want.key == "" && value != "" {
 			// It belongs to that file and never changes. Its own hash is unknown, so it is not shared with another page that
 			// lists the same hash of the file.
 			want.key = farm.IndexPrefix + "metadata/" + algorithm + "/" + value + "/" + sumOf([]byte(f.URL))
@@ -142,58 +145,70 @@ func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, err
 	return wanted{}, farm.NotFoundf("The %s lists no file %s of project %s.", x.pypi.name, name, project)
 }
 
-// simple is the page that callers get, in JSON.
-type simple struct {
-	Meta struct {
-		Version string `json:"api-version"`
-	} `json:"meta"`
-	Name     string     `json:"name"`
-	Versions []string   `json:"versions,omitempty"`
-	Files    []jsonFile `json:"files"`
-}
-
 // fileURL is where this index serves a file of a project.
 func fileURL(project, name string) string {
 	return "/pypi/files/" + project + "/" + url.PathEscape(name)
 }
 
-// renderJSON writes a page in the form of PEP 691. Version 1.1 requires every size, which HTML pages lack.
-func renderJSON(p *page) ([]byte, error) {
-	out := simple{Name: p.Name, Versions: p.Versions, Files: make([]jsonFile, 0, len(p.Files))}
-	out.Meta.Version = "1.1"
-	if len(p.Versions) == 0 {
-		out.Meta.Version = "1.0"
+// rendered is the page as JSON. Its length is counted first: a text that grows is in memory up to three times.
+func (p *page) rendered() ([]byte, error) {
+	var n length
+	_ = renderJSON(&n, p) // it cannot fail
+	if err := p.grow(int64(n)); err != nil {
+		return nil, err
 	}
+	text := bytes.NewBuffer(make([]byte, 0, n))
+	err := renderJSON(text, p)
+	return text.Bytes(), err
+}
+
+// renderJSON writes a page in the form of PEP 691, piece by piece. Version 1.1 requires every size, which HTML pages lack.
+func renderJSON(to io.Writer, p *page) error {
+	w := newJSONWriter(to)
+	version := "1.1"
+	if len(p.Versions) == 0 || slices.ContainsFunc(p.Files, func(f file) bool { return f.Size <= 0 }) {
+		version = "1.0"
+	}
+	w.raw(`{"meta":{"api-version":"` + version + `"},"name":`).text(p.Name)
+	for i, version := range p.Versions {
+		w.raw([]string{`,"versions":[`, ","}[min(i, 1)]).text(version)
+	}
+	if len(p.Versions) > 0 {
+		w.raw("]")
+	}
+	w.raw(`,"files":[`)
 	for i := range p.Files {
 		f := &p.Files[i]
-		j := jsonFile{Filename: f.Name, URL: fileURL(p.Name, f.Name), Hashes: f.Hashes, UploadTime: f.UploadTime}
-		if j.Hashes == nil {
-			j.Hashes = map[string]string{}
-		}
+		w.comma(i).raw(`{"filename":`).text(f.Name).raw(`,"url":`).text(fileURL(p.Name, f.Name)).raw(`,"hashes":`).digest(f.Hash)
 		if f.RequiresPython != "" {
-			j.RequiresPython = &f.RequiresPython
+			w.raw(`,"requires-python":`).text(f.RequiresPython)
 		}
 		if f.Size > 0 {
-			j.Size = &f.Size
-		} else {
-			out.Meta.Version = "1.0"
+			w.raw(`,"size":` + strconv.FormatInt(f.Size, 10))
 		}
-		if f.Yanked != nil {
-			j.Yanked = any(*f.Yanked)
-			if *f.Yanked == "" {
-				j.Yanked = true
+		if f.UploadTime != "" {
+			w.raw(`,"upload-time":`).text(f.UploadTime)
+		}
+		switch {
+		case f.Yanked == nil:
+		case *f.Yanked == "":
+			w.raw(`,"yanked":true`)
+		default:
+			w.raw(`,"yanked":`).text(*f.Yanked)
+		}
+		if f.Metadata != "" {
+			for _, key := range []string{`,"core-metadata":`, `,"data-dist-info-metadata":`} { // the latter is its old name
+				if w.raw(key); f.Metadata == unknown {
+					w.raw("true")
+				} else {
+					w.digest(f.Metadata)
+				}
 			}
 		}
-		if f.Metadata != nil {
-			j.CoreMetadata = any(f.Metadata)
-			if len(f.Metadata) == 0 {
-				j.CoreMetadata = true
-			}
-			j.DistInfo = j.CoreMetadata
-		}
-		out.Files = append(out.Files, j)
+		w.raw("}")
 	}
-	return farm.Encode(out)
+	w.raw("]}")
+	return w.Flush()
 }
 
 // htmlPiece is how much of a page is written at once.
@@ -209,7 +224,7 @@ func renderHTML(w io.Writer, p *page) error {
 	for i := range p.Files {
 		f := &p.Files[i]
 		write(`<a href="` + html.EscapeString(fileURL(p.Name, f.Name)))
-		if algorithm, value := bestHash(f.Hashes); value != "" {
+		if algorithm, value := f.Hash.split(); value != "" {
 			write("#" + algorithm + "=" + value)
 		}
 		write(`"`)
@@ -222,13 +237,9 @@ func renderHTML(w io.Writer, p *page) error {
 		if f.Yanked != nil {
 			attribute("data-yanked", *f.Yanked)
 		}
-		if f.Metadata != nil {
-			value := "true"
-			if algorithm, hash := bestHash(f.Metadata); hash != "" {
-				value = algorithm + "=" + hash
-			}
-			attribute("data-core-metadata", value)
-			attribute("data-dist-info-metadata", value)
+		if f.Metadata != "" {
+			attribute("data-core-metadata", string(f.Metadata))
+			attribute("data-dist-info-metadata", string(f.Metadata))
 		}
 		write(">" + html.EscapeString(f.Name) + "</a><br/>\n")
 		if b.Buffered() > htmlPiece/2 {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,24 +22,18 @@ const (
 )
 
 // parsePyPI reads a page of a simple index in either form.
-func parsePyPI(body io.Reader, contentType string, at *url.URL) (*page, error) {
+func parsePyPI(p *page, body io.Reader, contentType string, at *url.URL) error {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
-		return nil, fmt.Errorf("its type %q is malformed", contentType)
+		return fmt.Errorf("its type %q is malformed", contentType)
 	}
-	var p *page
 	switch kind {
 	case typeJSON, "application/json":
-		p, err = parseJSON(body, at)
+		return p.parseJSON(body, at)
 	case typeHTML, "text/html", "application/xhtml+xml":
-		p, err = parseHTML(body, at)
-	default:
-		return nil, fmt.Errorf("its type is %q, neither HTML nor JSON of a package index", kind)
+		return p.parseHTML(body, at)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return fmt.Errorf("its type is %q, neither HTML nor JSON of a package index", kind)
 }
 
 // jsonFile is a file as PEP 691 and its successors write it.
@@ -55,13 +50,12 @@ type jsonFile struct {
 }
 
 // parseJSON reads a page in its JSON form, one file at a time.
-func parseJSON(body io.Reader, at *url.URL) (*page, error) {
-	p := &page{}
+func (p *page) parseJSON(body io.Reader, at *url.URL) error {
 	var meta struct {
 		Version string `json:"api-version"`
 	}
 	listed := false
-	dec := newDecoder(body)
+	dec := newDecoder(p, body)
 	err := object(dec, func(key string) error {
 		switch key {
 		case "meta":
@@ -69,15 +63,7 @@ func parseJSON(body io.Reader, at *url.URL) (*page, error) {
 		case "name":
 			return value(dec, &p.Name)
 		case "versions":
-			return array(dec, func() error {
-				if len(p.Versions) >= filesMax {
-					return fmt.Errorf("it lists more than %d versions", filesMax)
-				}
-				var version string
-				err := dec.Decode(&version)
-				p.Versions = append(p.Versions, version)
-				return err
-			})
+			return p.readVersions(dec)
 		case "files":
 			listed = true
 			return array(dec, func() error {
@@ -94,13 +80,28 @@ func parseJSON(body io.Reader, at *url.URL) (*page, error) {
 	})
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case !strings.HasPrefix(meta.Version, "1."):
-		return nil, fmt.Errorf("its version is %q", meta.Version)
+		return fmt.Errorf("its version is %q", meta.Version)
 	case !listed:
-		return nil, errors.New("it lists no files")
+		return errors.New("it lists no files")
 	}
-	return p, ended(dec)
+	return ended(dec)
+}
+
+// readVersions reads a list of versions.
+func (p *page) readVersions(dec *json.Decoder) error {
+	return array(dec, func() error {
+		if len(p.Versions) >= filesMax {
+			return fmt.Errorf("it lists more than %d versions", filesMax)
+		}
+		var version string
+		if err := dec.Decode(&version); err != nil {
+			return err
+		}
+		p.Versions = append(p.Versions, version)
+		return p.grow(versionWeight + int64(len(version)))
+	})
 }
 
 // object reads an object: field must read the value that follows.
@@ -129,6 +130,11 @@ func array(dec *json.Decoder, element func() error) error {
 	if err := delim(dec, '['); err != nil {
 		return err
 	}
+	return elements(dec, element)
+}
+
+// elements reads the rest of an array.
+func elements(dec *json.Decoder, element func() error) error {
 	for dec.More() {
 		if err := element(); err != nil {
 			return err
@@ -169,7 +175,7 @@ func (p *page) add(from jsonFile, at *url.URL) error {
 		return nil // a malformed link
 	}
 	target.Fragment, target.RawFragment = "", ""
-	f := file{Name: from.Filename, URL: target.String(), Hashes: goodHashes(from.Hashes)}
+	f := file{Name: from.Filename, URL: target.String(), Hash: digestOf(from.Hashes)}
 	if !goodName(f.Name) {
 		return nil
 	}
@@ -193,19 +199,18 @@ func (p *page) add(from jsonFile, at *url.URL) error {
 			f.Yanked = new(string)
 		}
 	}
-	if f.Metadata = metadata(from.CoreMetadata); f.Metadata == nil {
+	if f.Metadata = metadata(from.CoreMetadata); f.Metadata == "" {
 		f.Metadata = metadata(from.DistInfo)
 	}
-	p.Files = append(p.Files, f)
-	return nil
+	return p.list(f)
 }
 
 // metadata reads the metadata attribute of a file.
-func metadata(announced any) map[string]string {
+func metadata(announced any) digest {
 	switch announced := announced.(type) {
 	case bool:
 		if announced {
-			return map[string]string{}
+			return unknown
 		}
 	case map[string]any:
 		hashes := map[string]string{}
@@ -214,9 +219,9 @@ func metadata(announced any) map[string]string {
 				hashes[algorithm] = text
 			}
 		}
-		return goodHashes(hashes)
+		return cmp.Or(digestOf(hashes), unknown)
 	}
-	return nil
+	return ""
 }
 
 // lastPart returns the file name of an address.
@@ -226,8 +231,7 @@ func lastPart(target *url.URL) string { return path.Base(target.Path) }
 const tagMax = 1 << 20
 
 // parseHTML reads a page in its HTML form (PEP 503): each anchor is a file.
-func parseHTML(body io.Reader, at *url.URL) (*page, error) {
-	p := &page{}
+func (p *page) parseHTML(body io.Reader, at *url.URL) error {
 	z := html.NewTokenizer(body)
 	z.SetMaxBuf(tagMax)
 	known, heading := false, false
@@ -235,12 +239,12 @@ func parseHTML(body io.Reader, at *url.URL) (*page, error) {
 		switch z.Next() {
 		case html.ErrorToken:
 			if err := z.Err(); !errors.Is(err, io.EOF) {
-				return nil, err
+				return err
 			}
 			if len(p.Files) == 0 && !known {
-				return nil, errors.New("it is not a page of a package index")
+				return errors.New("it is not a page of a package index")
 			}
-			return p, nil
+			return nil
 		case html.TextToken:
 			if heading && strings.HasPrefix(strings.TrimSpace(string(z.Text())), "Links for ") {
 				known = true
@@ -261,13 +265,13 @@ func parseHTML(body io.Reader, at *url.URL) (*page, error) {
 			case atom.Meta:
 				if name, _ := attribute(t, "name"); name == "pypi:repository-version" {
 					if version, _ := attribute(t, "content"); !strings.HasPrefix(version, "1.") {
-						return nil, fmt.Errorf("its version is %q", version)
+						return fmt.Errorf("its version is %q", version)
 					}
 					known = true
 				}
 			case atom.A:
 				if err := p.anchor(t, at); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
@@ -290,7 +294,7 @@ func (p *page) anchor(t html.Token, at *url.URL) error {
 	if err != nil {
 		return nil // a malformed link
 	}
-	f := jsonFile{Filename: lastPart(target), URL: target.String(), Hashes: fragmentHashes(target.Fragment)}
+	f := jsonFile{Filename: strings.Clone(lastPart(target)), URL: target.String(), Hashes: fragmentHashes(target.Fragment)}
 	if !distribution(f.Filename) {
 		return nil
 	}

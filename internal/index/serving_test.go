@@ -123,9 +123,15 @@ type unread struct {
 
 func newUnread(t *testing.T, upstreams http.Handler, cache index.Cache, memory *budget.Budget) *unread {
 	t.Helper()
+	return newUnreadOf(t, upstreams, index.Config{Cache: cache, Memory: memory})
+}
+
+func newUnreadOf(t *testing.T, upstreams http.Handler, memory index.Config) *unread {
+	t.Helper()
 	u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}
 	cfg := u.config()
-	cfg.Cache, cfg.Client, cfg.Dir, cfg.Memory = cache, &http.Client{Transport: inProcess{upstreams}}, t.TempDir(), memory
+	cfg.Cache, cfg.Memory, cfg.Pages = memory.Cache, memory.Memory, memory.Pages
+	cfg.Client, cfg.Dir = &http.Client{Transport: inProcess{upstreams}}, t.TempDir()
 	x, err := index.New(cfg)
 	testbed.Must(t, err)
 	return &unread{Index: x, let: make(chan struct{})}
@@ -628,7 +634,7 @@ func TestPagesOfManyValuesAreRefusedEarly(t *testing.T) { //nolint:paralleltest 
 	}
 }
 
-// What beyondAtOnce counts on. The page has as many small files as fit.
+// What a page is charged with is what it takes. The page has as many small files as fit: with maps of hashes each took a KiB.
 func TestMemoryOfALargePage(t *testing.T) { //nolint:paralleltest // it measures the heap
 	const size = 20 << 20
 	hash := `{"sha256":"` + strings.Repeat("0", 64) + `"}`
@@ -649,11 +655,168 @@ func TestMemoryOfALargePage(t *testing.T) { //nolint:paralleltest // it measures
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		live := int64(after.HeapAlloc) - int64(before.HeapAlloc) //nolint:gosec // far below MaxInt64
-		t.Logf("%s: %d MiB", name, live>>20)
-		if err != nil || len(p.Names()) < 90_000 || live > int64(4*size+512*len(p.Names())) {
-			t.Errorf("%s: %d MiB for a page of %d MiB with %d files, %v", name, live>>20, size>>20, len(p.Names()), err)
+		t.Logf("%s: %d MiB, %d MiB charged", name, live>>20, p.Cost()>>20)
+		if err != nil || len(p.Names()) < 90_000 || live > p.Cost()+mib || p.Cost() > 4*size {
+			t.Errorf("%s: %d MiB for a page of %d MiB with %d files that is charged with %d MiB, %v", name, live>>20, size>>20, len(p.Names()), p.Cost()>>20, err)
 		}
+		// It is written for the cache piece by piece: there were three copies.
+		got := allocated(func() { testbed.Must(t, p.Encode(io.Discard)) })
+		testbed.Check(t, got < mib, "%s: %d bytes are allocated to write it", name, got)
 	}
+}
+
+// The pages beyond the budget have the memory that the index is given for them, all together. Each has half of it, and no less than four
+// if that is enough for the largest pages.
+func TestMemoryBeyondTheBudget(t *testing.T) {
+	t.Parallel()
+	const most = 320 * mib
+	for name, c := range map[string]struct {
+		pages  int64
+		places int
+		each   int64
+	}{
+		"Default":      {0, 4, most},
+		"Small":        {136 * mib, 2, 68 * mib},
+		"BelowThree":   {3*most - 1, 2, most},
+		"Three":        {3 * most, 3, most},
+		"AboveThree":   {3*most + 1, 3, most},
+		"BelowTwoMost": {2*most - 2, 2, most - 1},
+		"Large":        {64 * most, 4, most},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x, err := index.New(index.Config{Pages: c.pages, Memory: budget.New(16 * mib), Dir: t.TempDir()})
+			testbed.Must(t, err)
+			defer x.Close()
+			places, each := x.Beyond()
+			testbed.Check(t, places == c.places && each == c.each, "%d places of %d bytes, want %d of %d", places, each, c.places, c.each)
+			testbed.Check(t, c.pages == 0 || int64(places)*each <= c.pages, "%d places of %d bytes have more than %d", places, each, c.pages)
+			for n, refused := range map[int64]bool{each - 1: false, each: false, each + 1: true} {
+				err := x.Need(t.Context(), n)
+				testbed.Check(t, (farm.CodeOf(err) == farm.CodeTooLarge) == refused && (err != nil) == refused, "%d bytes of %d: %v", n, each, err)
+			}
+		})
+	}
+}
+
+// A page of 200 KiB whose links are relative to a long address takes many MiB: 32 of them took a gigabyte, of which nothing was charged before
+// they had been read.
+func TestLongLinksAreChargedAsTheyAreRead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		base   int
+		status int
+	}{"Short": {20, http.StatusOK}, "Long": {4000, http.StatusBadGateway}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var text strings.Builder
+				fmt.Fprintf(&text, `<base href="http://packages.example.com/%s/">`, strings.Repeat("x", c.base))
+				for i := range 6000 {
+					fmt.Fprintf(&text, `<a href="x-%d.zip"></a>`, i)
+				}
+				testbed.Require(t, text.Len() < index.PageFree, "the page has %d bytes", text.Len())
+				u := newUnreadOf(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", "text/html")
+					_, _ = io.WriteString(w, text.String())
+				}), index.Config{Memory: budget.New(16 * mib), Pages: 16 * mib})
+				s := u.read(t.Context(), "one", "/pypi/simple/x/")
+				testbed.Check(t, s.status == c.status, "status %d, %q", s.status, s.text)
+				testbed.Check(t, c.status == http.StatusOK || strings.Contains(s.text, "more than 8 MiB of memory"), "%q", s.text)
+				u.end(t)
+			})
+		})
+	}
+}
+
+// hesitant is a cache whose writes wait.
+type hesitant struct {
+	*memory
+	let chan struct{}
+}
+
+func (h hesitant) Put(ctx context.Context, key string, r io.Reader, size int64) error {
+	<-h.let
+	return h.memory.Put(ctx, key, r, size)
+}
+
+// A page that is being put into the cache stays charged, and is there as it came when that is done.
+func TestPageThatIsPutIntoTheCacheIsCharged(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/pypi/simple/x/", "/npm/x"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cache := hesitant{newMemory(), make(chan struct{})}
+				u := newUnread(t, fours(), cache, budget.New(64*mib))
+				all := u.let
+				u.let = make(chan struct{})
+				close(u.let)
+				first := u.read(t.Context(), "one", path)
+				users, _ := u.Users()
+				used := u.Memory().Stats().Used
+				testbed.Check(t, users == 1 && used >= 4*mib, "%d users of the page are left while it is put, %d bytes are charged", users, used)
+				close(cache.let)
+				synctest.Wait()
+				testbed.Diff(t, "bytes charged afterwards", int64(0), u.Memory().Stats().Used)
+				later := newUnread(t, http.NotFoundHandler(), cache, budget.New(64*mib))
+				close(later.let)
+				second := later.read(t.Context(), "one", path)
+				testbed.Check(t, second.status == http.StatusOK && second.bytes == first.bytes && second.header.Get("ETag") == first.header.Get("ETag"),
+					"from the cache: status %d, %d bytes, want %d", second.status, second.bytes, first.bytes)
+				testbed.Must(t, later.Close())
+				u.let = all
+				u.end(t)
+			})
+		})
+	}
+}
+
+// Pages in the cache are those of all versions: earlier ones wrote all hashes of a file, and null for no files.
+func TestPagesOfTheCache(t *testing.T) {
+	t.Parallel()
+	old := `{"name":"x","versions":["1","\u003e2"],"files":[` +
+		`{"n":"a.whl","u":"http://h/a.whl","h":{"sha1":"` + strings.Repeat("1", 40) + `","sha256":"` + hashA + `"},"s":3,"p":"\u003e=3","t":"2026-01-02T03:04:05Z","y":"no","m":{"sha256":"` + hashB + `"}},` +
+		`{"n":"b.whl","u":"http://h/b.whl","y":"","m":{}},{"n":"c.whl","u":"http://h/c.whl"}],"etag":"\"1\"","fetched":"2026-01-02T03:04:05.000000006Z"}` + "\nab\x00\nc"
+	first, err := index.Decode(old)
+	testbed.Must(t, err)
+	want := []string{"a.whl http://h/a.whl sha256=" + hashA + " sha256=" + hashB, "b.whl http://h/b.whl  true", "c.whl http://h/c.whl  "}
+	testbed.Diff(t, "files", want, first.Files())
+	testbed.Diff(t, "document", "ab\x00\nc", string(first.Document()))
+	var one, two strings.Builder
+	testbed.Must(t, first.Encode(&one))
+	second, err := index.Decode(one.String())
+	testbed.Must(t, err)
+	testbed.Must(t, second.Encode(&two))
+	testbed.Diff(t, "encoded again", one.String(), two.String())
+	for _, text := range []string{`"versions":["1",">2"]`, `"s":3,"p":">=3","t":"2026-01-02T03:04:05Z","y":"no"`, `"y":"","m":{}`, `"etag":"\"1\""`, "05.000000006Z"} {
+		testbed.Check(t, strings.Contains(one.String(), text), "%s is not in %s", text, one.String())
+	}
+	none, err := index.Decode(`{"name":"x","files":null,"fetched":"2026-01-02T03:04:05Z"}` + "\n")
+	testbed.Check(t, err == nil && len(none.Names()) == 0 && none.Document() == nil, "%v, %v", none.Names(), err)
+	for _, bad := range []string{"", "{", `{"name":"x"}`, `{"name":"x","more":1}` + "\n", one.String()[:200]} {
+		_, err := index.Decode(bad)
+		testbed.Check(t, err != nil, "%q is a page", bad)
+	}
+}
+
+// The largest pages of the public indexes have 40 MiB. A worker with 1 GiB has 136 MiB for one that its budget has no room for.
+func TestPublicPagesFitIntoAWorker(t *testing.T) {
+	t.Parallel()
+	const size, room = 40 << 20, 128 * mib
+	hash := `{"sha256":"` + strings.Repeat("0", 64) + `"}`
+	name := `some_project-1.0-cp312-cp312-manylinux_2_17_x86_64.whl`
+	file := `,{"filename":"` + name + `","url":"https://index.example/packages/` + strings.Repeat("0", 60) + `/` + name + `","hashes":` + hash +
+		`,"size":1,"requires-python":">=3.9","upload-time":"2026-01-02T03:04:05.000006Z","core-metadata":` + hash + `,"data-dist-info-metadata":` + hash + `}`
+	version := `,"1.0.0":{"name":"x","description":"` + strings.Repeat("x", 2000) + `","dist":{"tarball":"a.tgz","shasum":"` + strings.Repeat("0", 40) + `"}}`
+	pypi, err := parsePyPI(t, filled(size, pypiHead+`"files":[`+file[1:], file, `]}`))
+	testbed.Must(t, err)
+	_, _, err = pypi.Render("some-project")
+	testbed.Must(t, err)
+	npm, err := parseNPM(filled(size, `{"name":"x","versions":{`+version[1:], version, `}}`), false)
+	testbed.Must(t, err)
+	testbed.Check(t, pypi.Charged() <= room && npm.Charged() <= room, "%d MiB are charged for a page of PyPI, %d of npm", pypi.Charged()>>20, npm.Charged()>>20)
+	testbed.Check(t, npm.Charged() >= 2*size, "%d MiB are charged for one of npm, which is twice in memory as it grows", npm.Charged()>>20)
 }
 
 func TestLimitsOfValues(t *testing.T) {
