@@ -19,7 +19,7 @@ import (
 // openIndex opens the package indexes that sandboxes install from. Their cache is in S3, so all workers share it.
 func (p *Parts) openIndex() (*index.Index, error) {
 	cfg := p.Settings.Index
-	cfg.Cache, cfg.Logger, cfg.Memory = blobCache{p.Blobs}, p.Log, p.work
+	cfg.Cache, cfg.Logger, cfg.Memory, cfg.Pages = blobCache{p.Blobs}, p.Log, p.work, p.pages
 	x, err := index.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open package index: %w", err)

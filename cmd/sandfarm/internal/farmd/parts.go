@@ -44,6 +44,7 @@ type Parts struct {
 	callers  *budget.Budget // for those of uploads that callers send
 	staging  *budget.Budget // for output of jobs that run; never waited for
 	egress   *budget.Budget // for connections of sandboxes to hosts; never waited for
+	pages    int64          // memory for large pages of the package index that work has no room for, in bytes
 	limits   budget.Limits  // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
@@ -120,6 +121,10 @@ const (
 	egressPart  = 8
 )
 
+// pagesMemory is the memory for large pages of the package index beside a budget of the size that the limits of the process ask for: a third of its
+// limit. The largest pages of the public indexes fit into the half of that which a worker with 1 GiB has for one.
+func pagesMemory(size int64) int64 { return size / 3 * 4 }
+
 // openMemory makes the budgets of this process; both says that it is API and worker.
 func (p *Parts) openMemory(both bool) error {
 	var err error
@@ -127,6 +132,7 @@ func (p *Parts) openMemory(both bool) error {
 		return err
 	}
 	size := p.limits.Size()
+	p.pages = pagesMemory(size)
 	if mb := p.Settings.MemoryBudget; mb > 0 {
 		size = int64(mb) << 20
 	}

@@ -430,3 +430,15 @@ func TestMemoryOfAPIAndWorker(t *testing.T) {
 		testbed.Check(t, sum == 32<<20, "in one process %v: %d bytes in all", both, sum)
 	}
 }
+
+// The budgets of a worker and the large pages of its package index, all together, leave a third of its memory for the rest.
+func TestMemoryOfAWorkerFitsItsLimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int64{512 << 20, 1 << 30, 8 << 30} {
+		process := limit / 5 * 4 // GOMEMLIMIT
+		size := budget.Limits{Process: process, Group: limit, Machine: 64 << 30}.Size()
+		pages := pagesMemory(size)
+		testbed.Check(t, size+pages <= limit/2, "limit %d MiB: the budgets have %d MiB, pages %d MiB", limit>>20, size>>20, pages>>20)
+		testbed.Check(t, limit < 1<<30 || pages/2 >= 128<<20, "limit %d MiB: %d MiB are for one page: the largest of PyPI and npm take up to 128", limit>>20, pages>>21)
+	}
+}
