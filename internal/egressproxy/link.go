@@ -118,18 +118,41 @@ func (l *link) used() []string {
 // not embed the TCP connection itself, whose ReadFrom and WriteTo would pass the counting by.
 type hostConn struct {
 	net.Conn
-	link *link
+	link  *link
+	leave func() // gives its place among the fast ones back
+}
+
+// Close implements net.Conn.
+func (c *hostConn) Close() error {
+	c.leave()
+	return c.Conn.Close()
 }
 
 // attach makes a connection that of the link, which closes it at its end.
 func (l *link) attach(conn net.Conn) *hostConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.host = &hostConn{Conn: conn, link: l}
+	l.host = &hostConn{Conn: conn, link: l, leave: l.proxy.boundBuffer(conn)}
 	if l.over {
-		_ = conn.Close()
+		_ = l.host.Close()
 	}
 	return l.host
+}
+
+// boundBuffer bounds what the kernel keeps of a connection until it is read, unless it gets a place among the fast ones, which leave gives back.
+func (p *Proxy) boundBuffer(conn net.Conn) (leave func()) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok || p.fast == nil {
+		return func() {}
+	}
+	place := p.fast.Ask(p.tenant)
+	select {
+	case <-place.Granted():
+	default:
+		place.Leave()
+		_ = tcp.SetReadBuffer(receiveBytes)
+	}
+	return place.Leave
 }
 
 // CloseWrite ends the direction to the host.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -234,4 +235,34 @@ func TestEscapedSecretIsFound(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A host that sends fast to a sandbox that reads slowly fills the kernel's buffer of the connection, which no budget counts: a few connections have a large
+// one, of a tenant half of those that others leave.
+func TestFewConnectionsHaveLargeBuffers(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testbed.Must(t, err)
+	defer func() { _ = listener.Close() }()
+	fast := NewFast()
+	attach := func(tenant string) (*hostConn, bool) {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		testbed.Must(t, err)
+		host := (&link{proxy: &Proxy{tenant: tenant, fast: fast}}).attach(conn)
+		t.Cleanup(func() { _ = host.Close() })
+		return host, testbed.ReceiveBuffer(t, conn.(*net.TCPConn)) != 2*receiveBytes
+	}
+	var first *hostConn
+	for n := range fastHosts/2 + 1 {
+		host, large := attach("acme")
+		if n == 0 {
+			first = host
+		}
+		testbed.Check(t, large == (n < fastHosts/2), "connection %d has a large buffer: %v", n+1, large)
+	}
+	other, large := attach("other")
+	testbed.Check(t, large, "no connection of another tenant has a large buffer")
+	_, _ = first.Close(), other.Close()
+	_, large = attach("acme")
+	testbed.Check(t, large, "the place of a connection that has ended is not given on")
 }
