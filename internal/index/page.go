@@ -290,11 +290,13 @@ func (w jsonWriter) comma(i int) jsonWriter {
 }
 
 // digest writes a digest as an object, by algorithm.
-func (w jsonWriter) digest(d digest) jsonWriter {
-	if algorithm, value := d.split(); value != "" {
-		return w.raw(`{"`).raw(algorithm).raw(`":"`).raw(value).raw(`"}`)
+func (w jsonWriter) digest(d digest) {
+	algorithm, value := d.split()
+	if value == "" {
+		w.raw("{}")
+		return
 	}
-	return w.raw("{}")
+	w.raw(`{"`).raw(algorithm).raw(`":"`).raw(value).raw(`"}`)
 }
 
 // text writes a string.

@@ -716,6 +716,8 @@ func TestLongLinksAreChargedAsTheyAreRead(t *testing.T) {
 					fmt.Fprintf(&text, `<a href="x-%d.zip"></a>`, i)
 				}
 				testbed.Require(t, text.Len() < index.PageFree, "the page has %d bytes", text.Len())
+				p, err := index.ParsePyPI(strings.NewReader(text.String()), "text/html", &url.URL{Scheme: "http", Host: "packages.example.com", Path: "/simple/x/"})
+				testbed.Check(t, err == nil && p.Charged() >= p.Cost(), "%d bytes are charged while it is read, and then %d, %v", p.Charged(), p.Cost(), err)
 				u := newUnreadOf(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Content-Type", "text/html")
 					_, _ = io.WriteString(w, text.String())
