@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"maps"
 	"math"
 	"strings"
 	"time"
@@ -146,7 +145,13 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 		} else if !heard && m.Kind == kindExecution {
 			k.running = m.Execution
 		} else if heard { // what was said before there was a client is of no use: clients ask for the widgets that there are
-			k.pass(m)
+			leave, err := budget.Core(ctx, len(m.Content))
+			if err != nil {
+				return err
+			}
+			parts := partsOf(m)
+			leave()
+			k.pass(m, parts)
 		}
 	}
 	if err == nil && len(list) == 0 {
@@ -235,7 +240,7 @@ func (k *kernel) reached(id string, frame uint64) {
 	}
 	at.sent = max(at.sent, frame)
 	for m, ok := at.next(); ok; m, ok = at.next() {
-		k.pass(m)
+		k.pass(m, partsOf(m))
 		at.passed(m)
 	}
 }
@@ -259,12 +264,12 @@ func (k *kernel) askAgain(w *work) {
 	k.feeding.Lock()
 	defer k.feeding.Unlock()
 	if k.input != nil && k.input.Parent == w.header.ID {
-		k.pass(*k.input)
+		k.pass(*k.input, partsOf(*k.input))
 	}
 }
 
 // pass sends one message of the kernel to the clients that it is for.
-func (k *kernel) pass(m relay.Message) {
+func (k *kernel) pass(m relay.Message, parts commParts) {
 	parent, asker := k.parent(m.Parent)
 	switch m.Kind {
 	case "ended":
@@ -285,35 +290,64 @@ func (k *kernel) pass(m relay.Message) {
 			asker.own(k.message(channelStdin, m.Kind, parent, m.Content)) // if it has left, it is asked again when it is back
 		}
 	case "comm_open", "comm_msg", "comm_close", "stream", "display_data", "update_display_data", "clear_output":
-		out := k.message(channelIOPub, m.Kind, parent, m.Content)
-		takeBuffers(out)
+		out := k.message(channelIOPub, m.Kind, parent, parts.content)
+		out.metadata, out.buffers = parts.metadata, parts.buffers
 		for _, s := range k.all() {
 			s.keep(out)
 		}
 	}
 }
 
-// takeBuffers puts the buffers and the metadata of a message of a comm beside its content.
-func takeBuffers(m *message) {
-	var content map[string]json.RawMessage
-	if json.Unmarshal(m.content, &content) != nil {
-		return
+// commParts are what a message of a comm is made of. The kernel chose it, and may have any number of keys and buffers.
+type commParts struct {
+	content, metadata json.RawMessage
+	buffers           [][]byte
+}
+
+// partsOf takes the buffers and the metadata out of the content of a message. Of the rest, that of a comm has the fields that Jupyter's protocol has, and no
+// others.
+func partsOf(m relay.Message) commParts {
+	own := commParts{content: m.Content}
+	var all struct {
+		CommID   json.RawMessage `json:"comm_id,omitempty"`
+		Target   json.RawMessage `json:"target_name,omitempty"`
+		Module   json.RawMessage `json:"target_module,omitempty"`
+		Data     json.RawMessage `json:"data,omitempty"`
+		Metadata json.RawMessage `json:"metadata,omitempty"`
+		Buffers  json.RawMessage `json:"buffers,omitempty"`
 	}
-	var texts []string
-	if raw := content["buffers"]; raw != nil && json.Unmarshal(raw, &texts) == nil {
-		for _, text := range texts[:min(len(texts), MaxBuffers)] {
-			b, _ := base64.StdEncoding.DecodeString(text) // what is wrong is empty
-			m.buffers = append(m.buffers, b)
+	switch m.Kind {
+	case "comm_open", "comm_msg", "comm_close", "display_data", "update_display_data":
+	default:
+		return own
+	}
+	if json.Unmarshal(m.Content, &all) != nil {
+		return own
+	}
+	own.buffers = buffersOf(all.Buffers)
+	if m.Kind == "display_data" || m.Kind == "update_display_data" {
+		return own
+	}
+	own.metadata = all.Metadata
+	all.Metadata, all.Buffers = nil, nil
+	own.content, _ = json.Marshal(all)
+	return own
+}
+
+// buffersOf decodes the first MaxBuffers of a list; none if one of these is no text.
+func buffersOf(list json.RawMessage) (out [][]byte) {
+	var texts [MaxBuffers]*string // package json skips the others
+	if len(list) == 0 || json.Unmarshal(list, &texts) != nil {
+		return nil
+	}
+	for _, text := range texts {
+		if text == nil {
+			break
 		}
+		b, _ := base64.StdEncoding.DecodeString(*text) // what is wrong is empty
+		out = append(out, b)
 	}
-	if m.header.Type == "display_data" || m.header.Type == "update_display_data" {
-		return
-	}
-	m.metadata = content["metadata"]
-	rest := maps.Clone(content)
-	delete(rest, "buffers")
-	delete(rest, "metadata")
-	m.content, _ = json.Marshal(rest)
+	return out
 }
 
 // parents remembers the headers of the newest messages of clients.

@@ -180,3 +180,46 @@ func TestEscapesOfALargeValueAreCharged(t *testing.T) {
 		own.Release()
 	}
 }
+
+// User code writes what a kernel says. A message of 16 MiB with a key for every eight bytes, or with empty buffers, took half a GiB.
+func TestMessagesOfManyKeysTakeLittle(t *testing.T) { //nolint:paralleltest // it counts what all allocate
+	many := func(element string) string { return strings.TrimSuffix(strings.Repeat(element+",", 100_000), ",") }
+	for name, content := range map[string]string{
+		"Keys":    `{"comm_id":"c","data":{"a":1},` + many(`"k":0`) + `}`,
+		"Data":    `{"comm_id":"c","data":{` + many(`"k":0`) + `}}`,
+		"Buffers": `{"comm_id":"c","data":{"a":1},"buffers":[` + many(`""`) + `]}`,
+	} {
+		m := relay.Message{Kind: "comm_msg", Content: json.RawMessage(content)}
+		if n := testing.AllocsPerRun(1, func() { partsOf(m) }); n > 3*MaxBuffers {
+			t.Errorf("%s: %.0f pieces of memory", name, n)
+		}
+	}
+}
+
+// The buffers and the metadata of a message of a comm are beside its content, as in Jupyter's protocol.
+func TestPartsOfComms(t *testing.T) {
+	t.Parallel()
+	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat(`"YQ==",`, n), ",") + "]" }
+	for name, c := range map[string]struct {
+		kind, content, want, metadata string
+		buffers                       int
+	}{
+		"Open":        {"comm_open", `{"data":{"a":[1]},"target_name":"t","target_module":null,"comm_id":"c","metadata":{"v":"2"},"buffers":["YQ=="]}`, `{"comm_id":"c","target_name":"t","target_module":null,"data":{"a":[1]}}`, `{"v":"2"}`, 1},
+		"OtherKeys":   {"comm_msg", `{"comm_id":"c","data":1,"x":2}`, `{"comm_id":"c","data":1}`, "", 0},
+		"Display":     {"display_data", `{"data":{"text/plain":"x"},"metadata":{},"buffers":["YQ=="]}`, `{"data":{"text/plain":"x"},"metadata":{},"buffers":["YQ=="]}`, "", 1},
+		"Stream":      {"stream", `{"name":"stdout","text":"x"}`, `{"name":"stdout","text":"x"}`, "", 0},
+		"NoList":      {"comm_msg", `{"comm_id":"c","buffers":{}}`, `{"comm_id":"c"}`, "", 0},
+		"NoText":      {"comm_msg", `{"comm_id":"c","buffers":["YQ==",1]}`, `{"comm_id":"c"}`, "", 0},
+		"NoBase64":    {"comm_msg", `{"comm_id":"c","buffers":["*","YQ=="]}`, `{"comm_id":"c"}`, "", 2},
+		"OneLess":     {"comm_msg", `{"comm_id":"c","buffers":` + list(MaxBuffers-1) + `}`, `{"comm_id":"c"}`, "", MaxBuffers - 1},
+		"AtTheLimit":  {"comm_msg", `{"comm_id":"c","buffers":` + list(MaxBuffers) + `}`, `{"comm_id":"c"}`, "", MaxBuffers},
+		"BeyondIt":    {"comm_msg", `{"comm_id":"c","buffers":` + list(MaxBuffers+1) + `}`, `{"comm_id":"c"}`, "", MaxBuffers},
+		"NoObject":    {"comm_msg", `[1]`, `[1]`, "", 0},
+		"NothingElse": {"comm_close", `{}`, `{}`, "", 0},
+	} {
+		got := partsOf(relay.Message{Kind: c.kind, Content: json.RawMessage(c.content)})
+		if string(got.content) != c.want || string(got.metadata) != c.metadata || len(got.buffers) != c.buffers {
+			t.Errorf("%s: %s, metadata %s, %d buffers", name, got.content, got.metadata, len(got.buffers))
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -65,8 +66,14 @@ func (l Live) Messages(ctx context.Context, contextName string, after uint64, wa
 		case err != nil:
 			return list, unavailable(err, "The connection to the sandbox is broken.")
 		}
+		leave, err := budget.Core(ctx, len(frame.Payload))
+		if err != nil {
+			return list, err
+		}
 		var m agent.Message
-		if frame.Type != agent.FrameMessage || frame.Seq <= after || json.Unmarshal(frame.Payload, &m) != nil || len(m.Content) == 0 || len(list) >= maxMessages {
+		err = json.Unmarshal(frame.Payload, &m)
+		leave()
+		if frame.Type != agent.FrameMessage || frame.Seq <= after || err != nil || len(m.Content) == 0 || len(list) >= maxMessages {
 			return list, farm.Errorf(farm.CodeInternal, "the agent sent a message of a kernel that cannot be")
 		}
 		m.Seq, after = frame.Seq, frame.Seq
