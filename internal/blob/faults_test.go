@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,6 +83,21 @@ func TestPutToAnotherServerIsUnavailable(t *testing.T) {
 	_, err := newStore(t, blob.Config{Endpoint: other.URL, AccessKey: "k", SecretKey: "s", Bucket: "b", Region: "r"}).
 		Put(t.Context(), "k", strings.NewReader("x"), 1, blob.PutOptions{})
 	testbed.Diff(t, "code", farm.CodeUnavailable, farm.CodeOf(err))
+}
+
+// What the store has sent and a slow reader has not taken is in the kernel, and no budget counts it.
+func TestTheKernelKeepsLittleOfAnObject(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	var buffers []int
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		below := reflect.ValueOf(got.Conn).Elem().FieldByName("Conn").Interface()
+		buffers = append(buffers, testbed.ReceiveBuffer(t, below.(*net.TCPConn)))
+	}})
+	_, err := newStore(t, blob.Config{Endpoint: other.URL, AccessKey: "k", SecretKey: "s", Bucket: "b", Region: "r"}).Stat(ctx, "k")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "Stat = %v", err)
+	testbed.Diff(t, "bytes that the kernel may keep of each connection", []int{2 * 192 << 10}, buffers)
 }
 
 func TestUnavailable(t *testing.T) {
