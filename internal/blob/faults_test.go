@@ -95,7 +95,7 @@ func TestTheKernelKeepsLittleOfAnObject(t *testing.T) {
 		below := reflect.ValueOf(got.Conn).Elem().FieldByName("Conn").Interface()
 		buffers = append(buffers, testbed.ReceiveBuffer(t, below.(*net.TCPConn)))
 	}})
-	_, err := newStore(t, blob.Config{Endpoint: other.URL, AccessKey: "k", SecretKey: "s", Bucket: "b", Region: "r"}).Stat(ctx, "k")
+	_, err := newStore(t, blob.Config{Endpoint: other.URL, AccessKey: "k", SecretKey: "s", Bucket: "bucket", Region: "r"}).Stat(ctx, "k")
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "Stat = %v", err)
 	testbed.Diff(t, "bytes that the kernel may keep of each connection", []int{2 * 192 << 10}, buffers)
 }
