@@ -574,6 +574,26 @@ func TestE2BFilesOfAnUploadCountAsRequests(t *testing.T) {
 	}
 }
 
+// So do messages of a stream of input: each is a call to the sandbox.
+func TestE2BMessagesOfAStreamCountAsRequests(t *testing.T) {
+	t.Parallel()
+	const messages, rate = 20, 100
+	f, _, headers := e2bBox(t)
+	answer := f.asOperator("PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": rate})
+	testbed.Require(t, answer.Code == http.StatusOK, "%d %s", answer.Code, answer.Body)
+	quotas, now := farm.DefaultQuotas(), time.Now()
+	quotas.RequestsPerMinute = rate
+	for sent, want := range map[int]int{messages - 1: 1, messages: 1, messages + 1: 2} {
+		now = now.Add(time.Hour)
+		f.redis.SetTime(now) // all requests are free again
+		if status, got := f.streamed(streamInput, strings.Repeat(envelope(`{"keepalive":{}}`), sent), headers); status != http.StatusOK || strings.Contains(got, "error") {
+			t.Errorf("%d messages: %d %s", sent, status, got)
+		}
+		left, _ := f.store.AdmitMore(t.Context(), "acme", rate, quotas)
+		testbed.Check(t, rate-left == want, "%d messages count as %d requests, want %d", sent, rate-left, want)
+	}
+}
+
 // A stream of changes holds no memory for those that were sent.
 func TestE2BChangesThatWereSentAreNotHeld(t *testing.T) {
 	t.Parallel()

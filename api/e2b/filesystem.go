@@ -472,7 +472,12 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.Get
 	if w.entries {
 		l = newLook(ctx)
 	}
-	for { // an answer of the agent has some hundred, and it keeps some thousand
+	for calls := 0; ; calls++ { // an answer of the agent has some hundred, and it keeps some thousand
+		if calls > 0 && calls%callsPerRequest == 0 {
+			if _, err := f.Gate.More(ctx, box.Tenant, 1); err != nil {
+				return connect.NewResponse(out), nil // the others come with the next request
+			}
+		}
 		got, err := f.Service.WatcherChanges(ctx, box.Tenant, box.ID, w.id)
 		if err != nil {
 			return nil, err

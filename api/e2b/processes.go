@@ -265,7 +265,8 @@ func (p processes) CloseStdin(ctx context.Context, r *connect.Request[envd.Close
 	return connect.NewResponse(&envd.CloseStdinResponse{}), nil
 }
 
-// StreamInput writes to the input of a process as the messages come. Its end is the end of the stream, not of the input.
+// StreamInput writes to the input of a process as the messages come, of which each callsPerRequest count as one more request. Its end is the end of the
+// stream, not of the input.
 func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[envd.StreamInputRequest]) (*connect.Response[envd.StreamInputResponse], error) {
 	hold := budget.Lasting(ctx)
 	if err := hold.Add(ctx, maxStreamed); err != nil {
@@ -273,9 +274,17 @@ func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[env
 	}
 	defer hold.Release()
 	id := ""
-	for in.Receive() {
+	for messages := 0; in.Receive(); messages++ {
+		if messages > 0 && messages%callsPerRequest == 0 {
+			if _, err := p.Gate.More(ctx, boxOf(ctx).Tenant, 1); err != nil {
+				return nil, err
+			}
+		}
 		message := in.Msg()
 		if selector := message.GetStart().GetProcess(); selector != nil {
+			if id != "" {
+				return nil, refusef(connect.CodeInvalidArgument, "the first message names the process, and no other")
+			}
 			found, err := p.find(ctx, selector, false)
 			if err != nil {
 				return nil, err

@@ -89,10 +89,29 @@ func (d *Gateway) RPC(prefix string) Handler {
 			}
 			defer budget.LeaveCore(ctx) // at the latest: see decoded
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		} else {
+			r.Body = onCore{r.Body, ctx}
 		}
 		handler.ServeHTTP(&streamed{c.Writer, ctx}, r)
 		return nil
 	}
+}
+
+// onCore is the body of a stream of messages. They are decoded on a core of the tenant (budget.TakeCore), which decoded gives back after each; the stream
+// has none while it waits for bytes.
+type onCore struct {
+	io.ReadCloser
+	ctx context.Context // for the core
+}
+
+// Read implements io.Reader. The error is that of the context where it waits for a core.
+func (c onCore) Read(p []byte) (int, error) {
+	budget.LeaveCore(c.ctx)
+	n, err := c.ReadCloser.Read(p)
+	if taken := budget.TakeCore(c.ctx, n); taken != nil {
+		return 0, taken
+	}
+	return n, err
 }
 
 type boxKey struct{}
@@ -139,7 +158,7 @@ func (f failures) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 	}
 }
 
-// decoded is a stream whose first message is read on a core, see RPC.
+// decoded is a stream whose messages are read on a core, see RPC.
 type decoded struct {
 	connect.StreamingHandlerConn
 	done func()

@@ -3,6 +3,7 @@ package e2b
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 type received struct{ connect.StreamingHandlerConn }
@@ -26,7 +28,8 @@ func TestLargeMessagesHaveACoreUntilTheirCallBegins(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // nobody waits
-	ctx, hold := budget.New(0).With(gone, "acme", 0)
+	memory := budget.New(0)
+	ctx, hold := memory.With(gone, "acme", 0)
 	defer hold.Release()
 	takes := func() bool {
 		leave, err := budget.Core(ctx, budget.SmallBytes+1)
@@ -46,8 +49,14 @@ func TestLargeMessagesHaveACoreUntilTheirCallBegins(t *testing.T) {
 			t.Errorf("a message of %d bytes, without a core: %v", size, err)
 		}
 	}
+	for size, want := range map[int]bool{budget.SmallBytes - 1: false, budget.SmallBytes: false, budget.SmallBytes + 1: true} {
+		ctx, hold := memory.With(gone, "acme", 0)
+		_, err := io.ReadAll(onCore{io.NopCloser(strings.NewReader(strings.Repeat("?", size))), ctx})
+		testbed.Check(t, errors.Is(err, context.Canceled) == want, "a stream of %d bytes, without a core: %v", size, err)
+		hold.Release()
+	}
 
-	memory := budget.New(0)
+	memory = budget.New(0)
 	ctx, hold = memory.With(gone, "acme", 0)
 	defer hold.Release()
 	decoding := func() context.Context { // the request with the last core
