@@ -204,6 +204,41 @@ func TestTenantsWithinTheirShareLoseNothing(t *testing.T) {
 	testbed.Check(t, len(gone) == 0 && w.kept(b) == before && w.kept(small) == len(small), "jobs are removed for other data: %+v", gone)
 }
 
+// lists makes lists of artifacts of a tenant of so many bytes, as they are counted.
+func (w *memoryWorld) lists(tenant string, bytes int) {
+	w.Helper()
+	w.must(nil, w.rdb.HSet(w.Context(), "sf:{"+tenant+"}:stored", "manifests", bytes).Err())
+	w.must(nil, w.rdb.SetRange(w.Context(), "lists of "+tenant, int64(bytes)-1, "x").Err())
+}
+
+// TestFinishedJobsMakeRoomForLists: lists of artifacts stay for days. They were not counted for their tenant, whose finished jobs stayed beside them; and
+// with those of others, who had no more than their share, Redis was so full that all tenants were refused.
+func TestFinishedJobsMakeRoomForLists(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	_, quiet := w.finished("evil", "", 200), w.finished("quiet", "", 200)
+	w.lists("evil", int(w.memory("evil")))
+	limit := w.fill(72) // a third of it each
+	for rounds := 0; w.above(0.6 * limit); rounds++ {
+		if gone := w.forget(time.Hour); gone["evil"].Records == 0 || rounds > 20 {
+			t.Fatalf("at %d of %.0f bytes are removed %+v", w.used(), limit, gone)
+		}
+	}
+	testbed.Diff(t, "finished jobs of the neighbour", len(quiet), w.kept(quiet))
+
+	w = newMemoryWorld(t)
+	w.finished("a", "", 100)
+	w.finished("b", "", 100)
+	w.job("evil")
+	w.lists("evil", 2*int(w.memory("a")))
+	limit = w.fill(74) // of these the lists have half: an equal share of 50 % for each of the others would leave more than 60 %
+	for rounds := 0; w.above(0.6 * limit); rounds++ {
+		if gone := w.forget(10 * time.Second); gone["a"].Records+gone["b"].Records == 0 || rounds > 20 {
+			t.Fatalf("at %d of %.0f bytes are removed %+v", w.used(), limit, gone)
+		}
+	}
+}
+
 // TestCallbacksThatAreDueGoLast: a job whose callback is not delivered is removed only when its tenant has no others.
 func TestCallbacksThatAreDueGoLast(t *testing.T) {
 	t.Parallel()

@@ -75,20 +75,25 @@ func urgent(kind farm.JobKind) bool {
 }
 
 // JobMemory is what the jobs and sandboxes of a tenant have in Redis, in bytes: the lengths of their records, requests, events, lists and logs, and
-// a fixed number for the keys of each. It is an estimate of Redis's memory.
+// a fixed number for the keys of each (Lists: of those of artifacts). It is an estimate of Redis's memory.
 type JobMemory struct {
 	Unfinished int64 // of unfinished jobs, open sandboxes and those that have ended and whose container may still run: their records must stay
 	Finished   int64 // of finished jobs and other sandboxes that have ended
+	Lists      int64 // of artifacts, which stay when their jobs are forgotten
 }
 
-func (m JobMemory) total() int64 { return m.Unfinished + m.Finished }
+func (m JobMemory) total() int64 { return m.stays() + m.Finished }
+
+// stays is what cannot be forgotten.
+func (m JobMemory) stays() int64 { return m.Unfinished + m.Lists }
 
 // JobMemory reads what the jobs and sandboxes of tenants have in Redis, in their order. An unknown tenant has nothing.
 func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, error) {
-	found := make([]*redis.SliceCmd, len(tenants))
+	found, lists := make([]*redis.SliceCmd, len(tenants)), make([]*redis.SliceCmd, len(tenants))
 	_, err := s.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, tenant := range tenants {
 			found[i] = p.HMGet(ctx, s.Index(tenant, db.IndexMemory), "unfinished", "finished")
+			lists[i] = p.HMGet(ctx, s.Index(tenant, db.IndexStored), "manifests")
 		}
 		return nil
 	})
@@ -97,12 +102,12 @@ func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, 
 	}
 	out := make([]JobMemory, len(tenants))
 	for i, reply := range found {
-		var n [2]int64
-		for j, value := range reply.Val() {
+		var n [3]int64
+		for j, value := range append(reply.Val(), lists[i].Val()...) {
 			text, _ := value.(string)
 			n[j], _ = strconv.ParseInt(text, 10, 64)
 		}
-		out[i] = JobMemory{Unfinished: n[0], Finished: n[1]}
+		out[i] = JobMemory{Unfinished: n[0], Finished: n[1], Lists: n[2]}
 	}
 	return out, nil
 }
@@ -142,7 +147,8 @@ type Forgotten struct {
 }
 
 // ForgetFinished removes finished jobs and sandboxes that have ended while Redis uses more than half of its memory: always those that expire first of
-// the tenant who has most, until that is no more than an equal share of all tenants, who therefore lose nothing to others. Jobs whose callback is not
+// the tenant who has most, until that is no more than an equal share of all tenants, who therefore lose nothing to others, unless what others have that
+// must stay leaves them less and Redis uses more than 60 %. Jobs whose callback is not
 // delivered go after all others, and sandboxes whose container may still run, or whose jobs have not all ended, stay. What ended within the last minute stays, unless Redis uses more than 60 % and there are other tenants: a loop that fills it
 // faster must not stop those. One call removes some thousands at most; the next one continues. A Redis without a limit keeps all.
 func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
@@ -167,7 +173,7 @@ func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
 	share := forgetAt * info.Limit / float64(max(len(list), 1))
 	freed, err := s.forgetOf(ctx, list, share, info.Used-forgetAt*info.Limit, forgetAfter)
 	if err == nil && len(list) > 1 {
-		_, err = s.forgetOf(ctx, list, share, info.Used-float64(freed)-forgetNewAt*info.Limit, forgetNew)
+		_, err = s.forgetOf(ctx, list, shareOf(list, forgetAt*info.Limit), info.Used-float64(freed)-forgetNewAt*info.Limit, forgetNew)
 	}
 	return forgotten(list), err
 }
@@ -191,6 +197,19 @@ func (s *Store) forgetOf(ctx context.Context, list []*forgetting, share, bytes f
 		freed += n
 	}
 	return freed, nil
+}
+
+// shareOf is the equal share of tenants of so many bytes, once those who have more that must stay have that.
+func shareOf(list []*forgetting, bytes float64) float64 {
+	n := len(list)
+	for _, f := range slices.SortedFunc(slices.Values(list), func(a, b *forgetting) int { return cmp.Compare(b.stays(), a.stays()) }) {
+		if float64(f.stays()) <= bytes/float64(n) || n == 1 {
+			break
+		}
+		bytes -= float64(f.stays())
+		n--
+	}
+	return max(bytes, 0) / float64(n)
 }
 
 // forgetting is the state of a tenant in ForgetFinished.
