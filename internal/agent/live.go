@@ -59,6 +59,8 @@ const (
 	MaxContexts = 32
 	// MaxContextBytes bounds the name of a context.
 	MaxContextBytes = 128
+	// MaxKindBytes and MaxParentBytes are where the kind and the parent of a message of a kernel are cut, before an ellipsis.
+	MaxKindBytes, MaxParentBytes = 64, 256
 	// MaxPorts is how many ports are listed.
 	MaxPorts = 1000
 	// MaxPortStreams is how many connections to ports of a sandbox may be open at once.

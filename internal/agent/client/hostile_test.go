@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -234,6 +235,31 @@ func TestAnswersOfKernelsAreBounded(t *testing.T) {
 		if code == "" && (err != nil || len(got) != n) || code != "" && farm.CodeOf(err) != code {
 			t.Errorf("an answer of %d bytes: %d, %v", n, len(got), err)
 		}
+	}
+}
+
+// What a kernel's message says beside its content is as short as the agent makes it: callers keep it, and it is charged to nobody.
+func TestMessagesOfKernelsAreBounded(t *testing.T) {
+	t.Parallel()
+	var message agent.Message
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		text, _ := json.Marshal(message)
+		_, _ = w.Write(agent.AppendFrame(nil, agent.Frame{Seq: 1, Type: agent.FrameMessage, Payload: text}))
+	})
+	kind, parent := strings.Repeat("k", agent.MaxKindBytes)+"…", strings.Repeat("p", agent.MaxParentBytes)+"…"
+	job := farm.NewID(farm.JobPrefix)
+	for name, c2 := range map[string]struct {
+		message agent.Message
+		ok      bool
+	}{
+		"Kind": {agent.Message{Kind: kind[1:]}, true}, "KindAtTheLimit": {agent.Message{Kind: kind}, true}, "KindBeyondIt": {agent.Message{Kind: "k" + kind}, false},
+		"Parent": {agent.Message{Parent: parent[1:]}, true}, "ParentAtTheLimit": {agent.Message{Parent: parent}, true}, "ParentBeyondIt": {agent.Message{Parent: "p" + parent}, false},
+		"Execution": {agent.Message{Execution: job}, true}, "NoExecution": {agent.Message{Execution: job + "x"}, false},
+	} {
+		message = c2.message
+		message.Content = json.RawMessage("{}")
+		list, err := c.Live().Messages(t.Context(), "default", 0, 0, func(int) error { return nil })
+		testbed.Check(t, (err == nil) == c2.ok && (len(list) == 1) == c2.ok, "%s: %d messages, %v", name, len(list), err)
 	}
 }
 

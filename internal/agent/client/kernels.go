@@ -73,12 +73,19 @@ func (l Live) Messages(ctx context.Context, contextName string, after uint64, wa
 		var m agent.Message
 		err = json.Unmarshal(frame.Payload, &m)
 		leave()
-		if frame.Type != agent.FrameMessage || frame.Seq <= after || err != nil || len(m.Content) == 0 || len(list) >= maxMessages {
+		if frame.Type != agent.FrameMessage || frame.Seq <= after || err != nil || wrongMessage(m) || len(list) >= maxMessages {
 			return list, farm.Errorf(farm.CodeInternal, "the agent sent a message of a kernel that cannot be")
 		}
 		m.Seq, after = frame.Seq, frame.Seq
 		list = append(list, m)
 	}
+}
+
+// wrongMessage reports whether an agent cannot have sent a message. What is beside its content is kept, and charged to nobody.
+func wrongMessage(m agent.Message) bool {
+	const ellipsis = len("…")
+	return len(m.Content) == 0 || len(m.Kind) > agent.MaxKindBytes+ellipsis || len(m.Parent) > agent.MaxParentBytes+ellipsis ||
+		m.Execution != "" && !farm.ValidID(farm.JobPrefix, m.Execution)
 }
 
 // maxMessages bounds the messages of one answer.

@@ -135,10 +135,8 @@ func (at *slot) say(m controlMessage, id string, after uint64) {
 		content, _ = json.Marshal(map[string]string{"name": "stderr", "text": "[a message for the notebook was left out: it is too large]\n"})
 		m.Kind = "stream"
 	}
-	at.messages.add(agent.Message{Kind: execution.Cut(m.Kind, maxKindBytes), Parent: execution.Cut(m.Parent, maxParentBytes), Number: m.Number, Content: content, Execution: id, After: after})
+	at.messages.add(agent.Message{Kind: execution.Cut(m.Kind, agent.MaxKindBytes), Parent: execution.Cut(m.Parent, agent.MaxParentBytes), Number: m.Number, Content: content, Execution: id, After: after})
 }
-
-const maxKindBytes, maxParentBytes = 64, 256
 
 // answered passes a notebook's answer to a question for input on to the kernel.
 type answered struct {
