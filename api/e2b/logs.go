@@ -178,7 +178,7 @@ func (l logLine) plain() plainLine {
 
 // lines are those of a sandbox: of its jobs, its end and its processes, each from the oldest.
 func (d *Gateway) lines(ctx context.Context, tenant string, box *wire.Sandbox) (out []logLine, err error) {
-	q := service.JobQuery{SandboxID: box.ID, Page: store.Page{Limit: rest.PageMax}, Placeless: true}
+	q := service.JobQuery{SandboxID: box.ID, Page: store.Page{Limit: rest.PageMax}, Brief: true}
 	var newest [][]logLine
 	for page := range logPages {
 		if page > 0 { // each counts as a request

@@ -113,7 +113,7 @@ func TestPackagesReadAJobOnce(t *testing.T) {
 	_, before := documents.Calls()
 	ctx, hold := budget.New(64<<20).With(t.Context(), "acme", time.Minute)
 	t.Cleanup(hold.Release)
-	list, err := s.PackageList(ctx, "acme", out.Job.SandboxID)
+	list, err := s.PackageList(ctx, "acme", out.Job.SandboxID, nil)
 	testbed.Must(t, err)
 	_, after := documents.Calls()
 	testbed.Diff(t, "documents that were read", 1, after-before)
@@ -137,6 +137,48 @@ func TestPackagesReadAJobOnce(t *testing.T) {
 	testbed.Diff(t, "documents that were read for lookups", 1, after-before)
 	testbed.Check(t, budget.Held(ctx) < 1<<20, "%d bytes are held after lookups", budget.Held(ctx))
 }
+
+// Each twenty jobs that installed packages of a sandbox count as a request, and what is queued is counted without its records.
+func TestListsOfJobsReadFewRecords(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	documents := storetest.NewDocuments()
+	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
+	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
+	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	s := service.New(service.Deps{Submitter: submitter{st}, Store: st, Queues: depths{{Name: "cpu"}}}, service.Options{})
+	call := service.Call{Tenant: "acme"}
+	made, err := s.CreateSandbox(t.Context(), call, wire.CreateRequest{})
+	testbed.Must(t, err)
+	box := made.Sandbox.ID
+	jobs := 0
+	for _, c := range []struct{ jobs, more int }{{1, 0}, {20, 0}, {21, 1}, {40, 1}, {41, 2}} {
+		for ; jobs < c.jobs; jobs++ {
+			_, err := s.Install(t.Context(), call, box, wire.PackagesRequest{Packages: []string{fmt.Sprint("p", jobs)}})
+			testbed.Must(t, err)
+		}
+		counted := 0
+		list, err := s.PackageList(t.Context(), "acme", box, func() error { counted++; return nil })
+		testbed.Must(t, err)
+		testbed.Check(t, counted == c.more && len(list.Items) == jobs, "a list of %d packages counts %d requests more, want %d", len(list.Items), counted, c.more)
+	}
+	refused := errors.New("beyond the quota")
+	_, err = s.PackageList(t.Context(), "acme", box, func() error { return refused })
+	testbed.Check(t, errors.Is(err, refused), "beyond the quota: %v", err)
+
+	_, err = s.Execute(t.Context(), call, box, wire.ExecuteRequest{Code: strings.Repeat("x", 100<<10)})
+	testbed.Must(t, err)
+	_, before := documents.Calls()
+	queues, err := s.OwnQueues(t.Context(), "acme")
+	testbed.Must(t, err)
+	_, after := documents.Calls()
+	testbed.Check(t, after == before && len(queues.Items) == 1 && queues.Items[0].Depth == jobs+2, "%d documents were read for %+v", after-before, queues.Items)
+}
+
+// depths are queues that never change.
+type depths []farm.QueueDepth
+
+func (d depths) Depths(context.Context) ([]farm.QueueDepth, error) { return d, nil }
 
 // Of the entries of a batch that waits for no job, the first 64 KiB stay in memory until they are sent. The others are read again then, and are shown alike.
 func TestABatchKeepsNoLongRequests(t *testing.T) {

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // readyTimeout bounds the check of each part: a readiness check must not hang.
@@ -258,32 +256,26 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	for _, node := range nodes {
 		own[farm.NodeQueue(node)] = wire.Queue{}
 	}
-	filter := store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobRunning}}
-	page, looked, before := store.Page{Limit: 200}, 0, budget.Held(ctx)
-	for more := true; more; more = page.Cursor != "" && looked < maxOwn {
-		jobs, next, err := s.Store.Jobs(ctx, tenant, filter, page)
-		if err != nil {
-			return list, err
-		}
-		for _, job := range jobs {
-			queue := job.Queue
-			if queue == "" {
-				queue = farm.QueueCPU
-				if node := nodes[job.SandboxID]; node != "" {
-					queue = farm.NodeQueue(node)
-				}
+	jobs, err := s.Store.QueuedAndRunning(ctx, tenant, maxOwn)
+	if err != nil {
+		return list, err
+	}
+	for _, job := range jobs {
+		queue := job.Queue
+		if queue == "" {
+			queue = farm.QueueCPU
+			if node := nodes[job.SandboxID]; node != "" {
+				queue = farm.NodeQueue(node)
 			}
-			q := own[queue]
-			if job.State == farm.JobQueued {
-				q.Depth++
-				q.OldestSeconds = max(q.OldestSeconds, s.Now().Sub(job.CreatedAt).Seconds())
-			} else {
-				q.Running++
-			}
-			own[queue] = q
 		}
-		looked, page.Cursor = looked+len(jobs), next
-		budget.Keep(ctx, before) // they are counted
+		q := own[queue]
+		if job.State == farm.JobQueued {
+			q.Depth++
+			q.OldestSeconds = max(q.OldestSeconds, s.Now().Sub(job.CreatedAt).Seconds())
+		} else {
+			q.Running++
+		}
+		own[queue] = q
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(q wire.Queue) bool {
 		_, has := own[q.Name]

@@ -79,7 +79,7 @@ type JobQuery struct {
 	Outcome          string
 	Created          store.TimeRange
 	Page             store.Page
-	Placeless        bool // what the queued ones wait for is not read
+	Brief            bool // without what queued ones wait for, displayed values and artifacts
 }
 
 // Jobs lists jobs, newest first.
@@ -107,13 +107,25 @@ func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.Lis
 	}
 	list.NextCursor = wire.Cursor(next)
 	for _, job := range jobs {
-		if q.Placeless {
+		if q.Brief {
+			dropLinked(job.Result)
 			list.Items = append(list.Items, s.shownJob(ctx, job))
 		} else {
 			list.Items = append(list.Items, s.job(ctx, job))
 		}
 	}
 	return list, nil
+}
+
+// dropLinked removes what has links from a result: each costs as much as all else of it.
+func dropLinked(r *farm.Result) {
+	if r == nil {
+		return
+	}
+	r.Artifacts = nil
+	if r.Execute != nil {
+		r.Execute.Rich = nil
+	}
 }
 
 func checkJobStates(states []string) error {

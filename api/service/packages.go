@@ -298,8 +298,12 @@ func (s *Service) look(ctx context.Context, tenant string, box *farm.Sandbox) (f
 	return out.record.Result.Packages, true, nil
 }
 
-// PackageList lists the packages of a sandbox: installed ones, running installs and failed installs.
-func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wire.Items[wire.Package], error) {
+// jobsPerRequest is how many jobs that installed packages one request reads. Further ones count as more requests.
+const jobsPerRequest = 20
+
+// PackageList lists the packages of a sandbox: installed ones, running installs and failed installs. more is called before each jobsPerRequest jobs are
+// read beyond the first ones; its error is returned as it is.
+func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string, more func() error) (wire.Items[wire.Package], error) {
 	list := wire.Items[wire.Package]{Items: []wire.Package{}}
 	box, err := s.sandbox(ctx, tenant, sandboxID)
 	if err != nil {
@@ -321,8 +325,14 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 	for key, id := range jobs {
 		keysOf[id] = append(keysOf[id], key)
 	}
-	held := budget.Held(ctx)
+	held, read := budget.Held(ctx), 0
 	for id, keys := range keysOf {
+		if read > 0 && read%jobsPerRequest == 0 {
+			if err := more(); err != nil {
+				return list, err
+			}
+		}
+		read++
 		job, err := s.packageJob(ctx, tenant, id)
 		if err != nil {
 			return list, err

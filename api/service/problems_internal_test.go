@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -222,4 +225,32 @@ func TestReadsAreShared(t *testing.T) {
 		got, _, err = get(t.Context(), false)
 		testbed.Check(t, got == 5 && err == nil, "after an error: %d, %v", got, err)
 	})
+}
+
+// linking makes links, and nothing else.
+type linking struct{ Blobs }
+
+func (linking) Presign(context.Context, string, blob.PresignOptions) (string, error) {
+	return "link", nil
+}
+
+// A link costs some 50 µs of a core, and a job has up to 10,000 artifacts.
+func TestLinksAreMadeOnACore(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	memory := budget.New(0)
+	for err := error(nil); err == nil; { // until the tenant has no other core
+		ctx, hold := memory.With(gone, "acme", 0)
+		t.Cleanup(hold.Release)
+		err = budget.TakeCore(ctx, budget.SmallBytes+1)
+	}
+	ctx, hold := memory.With(gone, "acme", 0)
+	defer hold.Release()
+	const small = budget.SmallBytes / linkWork // links that need none
+	var linked []bool
+	for _, a := range New(Deps{Blobs: linking{}}, Options{}).artifacts(ctx, make([]farm.Artifact, small+2)) {
+		linked = append(linked, a.URL != "")
+	}
+	testbed.Diff(t, "artifacts with a link, without a core", append(slices.Repeat([]bool{true}, small), false, false), linked)
 }

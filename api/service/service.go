@@ -39,6 +39,7 @@ type Jobs interface {
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)
 	Callbacks(ctx context.Context, tenant string, limit int) ([]farm.Ref, error)
+	QueuedAndRunning(ctx context.Context, tenant string, most int) ([]farm.Job, error)
 	QueuedCells(ctx context.Context, sandbox farm.Ref, session string) ([]farm.Ref, error)
 	Events(ctx context.Context, ref farm.Ref, after string) (store.EventBatch, error)
 	NewJobID() string

@@ -138,6 +138,25 @@ func (s *Store) eachJob(
 	return nil
 }
 
+// QueuedAndRunning lists a tenant's unfinished jobs, the newest of them, without hidden ones. Of each it reads the state, the queue, the sandbox and when it
+// was accepted, and nothing else.
+func (s *Store) QueuedAndRunning(ctx context.Context, tenant string, most int) (jobs []farm.Job, err error) {
+	ids, err := s.Redis.ZRevRange(ctx, s.Index(tenant, db.IndexOpenJobs), 0, int64(most)-1).Result()
+	if err != nil {
+		return nil, db.Wrap("list unfinished jobs", err)
+	}
+	err = s.eachJob(ctx, "count unfinished jobs", tenant, ids, []string{"state", "queue", "sandbox", "created", "hidden"}, func(id string, fields db.Reply) (bool, error) {
+		job := farm.Job{
+			ID: id, Tenant: tenant, State: farm.JobState(fields.Text(0)), Queue: fields.Text(1), SandboxID: fields.Text(2), CreatedAt: db.Moment(fields.Text(3)),
+		}
+		if job.State != "" && !job.State.Final() && fields.Text(4) != "1" {
+			jobs = append(jobs, job)
+		}
+		return true, nil
+	})
+	return jobs, err
+}
+
 // noCell is the field cell of executions that are no cells of notebooks.
 const noCell = "-"
 
