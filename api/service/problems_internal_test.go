@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -253,4 +254,24 @@ func TestLinksAreMadeOnACore(t *testing.T) {
 		linked = append(linked, a.URL != "")
 	}
 	testbed.Diff(t, "artifacts with a link, without a core", append(slices.Repeat([]bool{true}, small), false, false), linked)
+}
+
+// A caller of a watch may read slowly: what it is given stays charged until it asks for more. 256 renames can have 12 MB.
+func TestChangesAreChargedWhileTheyAreSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, hold := budget.New(64<<20).With(t.Context(), "acme", 0)
+		defer hold.Release()
+		testbed.Must(t, budget.Charge(ctx, 1<<20)) // for the first answer
+		w := &FileWatch{s: New(Deps{}, Options{}), batches: make(chan fileBatch), sent: make(chan struct{})}
+		ctx, w.end = context.WithCancel(ctx)
+		defer w.Close()
+		w.reading.Go(func() { w.read(ctx, []wire.Event{{Name: "ready"}}) })
+		given, err := w.Next(ctx, time.Minute)
+		testbed.Check(t, err == nil && len(given) == 1, "%v, %v", given, err)
+		synctest.Wait()
+		held := budget.Held(ctx)
+		_, err = w.Next(ctx, time.Minute) // there is no sandbox to ask for more
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound && held == 1<<20 && budget.Held(ctx) == 0, "held %d, then %d; %v", held, budget.Held(ctx), err)
+	})
 }

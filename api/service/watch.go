@@ -37,6 +37,8 @@ type FileWatch struct {
 	id          string // by which the agent knows the watch
 	last        uint64 // the newest event that was read
 	batches     chan fileBatch
+	given       bool          // the caller has events that read does not know to be sent
+	sent        chan struct{} // tells read that they are
 	end         context.CancelFunc
 	reading     sync.WaitGroup
 }
@@ -51,7 +53,7 @@ func (s *Service) WatchFiles(ctx context.Context, tenant, sandboxID string, what
 	if len(what.Ignore) > farm.MaxIgnored {
 		return nil, farm.Invalidf("ignore has %d patterns; at most %d are allowed", len(what.Ignore), farm.MaxIgnored)
 	}
-	w := &FileWatch{s: s, tenant: tenant, box: sandboxID, what: what, batches: make(chan fileBatch)}
+	w := &FileWatch{s: s, tenant: tenant, box: sandboxID, what: what, batches: make(chan fileBatch), sent: make(chan struct{})}
 	a, err := s.fsAgent(ctx, tenant, sandboxID, &w.what.Path)
 	if err != nil {
 		return nil, err
@@ -113,12 +115,21 @@ func (w *FileWatch) Close() {
 	w.reading.Wait()
 }
 
-// Next returns the next events, or none if nothing came within timeout. io.EOF: the server stops.
+// Next returns the next events, or none if nothing came within timeout. io.EOF: the server stops. The request stays charged for them until the next call.
 func (w *FileWatch) Next(ctx context.Context, timeout time.Duration) ([]wire.Event, error) {
+	if w.given {
+		select {
+		case w.sent <- struct{}{}:
+			w.given = false
+		case <-ctx.Done():
+			return nil, io.EOF
+		}
+	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case b := <-w.batches:
+		w.given = b.err == nil
 		return b.events, b.err
 	case <-timer.C:
 		return nil, nil
@@ -129,7 +140,7 @@ func (w *FileWatch) Next(ctx context.Context, timeout time.Duration) ([]wire.Eve
 	}
 }
 
-// read reads events, one answer ahead of the caller.
+// read reads events, an answer when the caller has sent the one before: it may be slow.
 func (w *FileWatch) read(ctx context.Context, events []wire.Event) {
 	for {
 		if len(events) > 0 {
@@ -138,8 +149,13 @@ func (w *FileWatch) read(ctx context.Context, events []wire.Event) {
 			case <-ctx.Done():
 				return
 			}
+			select {
+			case <-w.sent:
+			case <-ctx.Done():
+				return
+			}
 		}
-		budget.Keep(ctx, 0) // what the caller was given is sent at once
+		budget.Keep(ctx, 0) // it is sent
 		var err error
 		if events, err = w.more(ctx); err != nil {
 			select {
