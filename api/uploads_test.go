@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,7 @@ func (b *bundle) kept() int64 {
 // An upload at the quota is accepted, and one byte more is refused, with and without a known length; none of it stays.
 func TestUploadsCountAsStored(t *testing.T) {
 	t.Parallel()
+	const limit = 2*mib - farm.ArtifactBytes
 	for name, body := range map[string]func([]byte) any{
 		"KnownLength":   func(p []byte) any { return p },
 		"UnknownLength": func(p []byte) any { return io.MultiReader(bytes.NewReader(p)) },
@@ -48,14 +50,14 @@ func TestUploadsCountAsStored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, files := behindAJob(t, "2")
-			p := b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"a?wait=0", body(make([]byte, 2*mib+1)), asAcme()...)
+			p := b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"a?wait=0", body(make([]byte, limit+1)), asAcme()...)
 			if p.Quota == nil || p.Quota.Name != "max_stored_mb" || *p.Quota.Limit != 2 || p.Quota.Used >= 2.1 {
 				t.Errorf("refused with %+v", p)
 			}
 			if b.kept() != 0 || len(b.blobs.keys()) != 0 {
 				t.Errorf("a refused upload leaves %d bytes counted, and %v", b.kept(), b.blobs.keys())
 			}
-			get[wire.Job](b, http.StatusAccepted, "PUT", files+"a?wait=0", body(make([]byte, 2*mib-1)), asAcme()...)
+			get[wire.Job](b, http.StatusAccepted, "PUT", files+"a?wait=0", body(make([]byte, limit-1)), asAcme()...)
 			if b.kept() != 2*mib-1 {
 				t.Errorf("%d bytes are counted", b.kept())
 			}
@@ -66,8 +68,9 @@ func TestUploadsCountAsStored(t *testing.T) {
 				t.Errorf("the tenant sees %+v", q)
 			}
 			get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_stored_mb": 4}`, asOps()...)
-			get[wire.Job](b, http.StatusAccepted, "PUT", files+"c?wait=0", body(make([]byte, 2*mib)), asAcme()...)
-			if b.kept() != 4*mib-1 {
+			b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"c?wait=0", body(make([]byte, limit+2)), asAcme()...)
+			get[wire.Job](b, http.StatusAccepted, "PUT", files+"c?wait=0", body(make([]byte, limit+1)), asAcme()...)
+			if b.kept() != 4*mib {
 				t.Errorf("%d bytes are counted", b.kept())
 			}
 		})
@@ -96,11 +99,84 @@ func TestUploadsOfAllKindsCount(t *testing.T) {
 	}
 }
 
+// Each object of an upload counts 8 KiB beside its bytes, in a form and in the files of a run.
+func TestEachObjectOfAnUploadCounts(t *testing.T) {
+	t.Parallel()
+	const objects, limit = 3, mib - 3*farm.ArtifactBytes
+	for size, status := range map[int]int{limit - 1: http.StatusAccepted, limit: http.StatusAccepted, limit + 1: http.StatusTooManyRequests} {
+		contents := []string{strings.Repeat("x", 100_000), strings.Repeat("x", 200_000), strings.Repeat("x", size-300_000)}
+		want := int64(size + objects*farm.ArtifactBytes)
+		if status != http.StatusAccepted {
+			want = 0
+		}
+		for kind, send := range sendings() {
+			b, files := behindAJob(t, "1")
+			answer := send(b, files, contents)
+			if answer.StatusCode != status || b.kept() != want || (len(b.blobs.keys()) != 0) != (want != 0) {
+				t.Errorf("%s of %d bytes: status %d, %d bytes are counted, want %d; %d objects are stored", kind, size, answer.StatusCode, b.kept(), want, len(b.blobs.keys()))
+			}
+		}
+	}
+}
+
+// A form of one-byte files, of which each was an object of the store, counted 128 bytes.
+func TestSmallFilesCountAsStored(t *testing.T) {
+	t.Parallel()
+	b, files := behindAJob(t, "1")
+	form, kind := filesOf(beyondInline(mib / farm.ArtifactBytes)...)
+	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", strings.TrimSuffix(files, "/")+"?wait=0", form, append(asAcme(), "Content-Type", kind)...)
+	if b.kept() != 0 || len(b.blobs.keys()) != 0 {
+		t.Errorf("a refused upload leaves %d bytes counted, and %d objects", b.kept(), len(b.blobs.keys()))
+	}
+}
+
+// beyondInline are contents of which all but the first one are objects of the store.
+func beyondInline(objects int) []string {
+	return append([]string{strings.Repeat("x", 64<<10)}, slices.Repeat([]string{"x"}, objects)...)
+}
+
+// filesOf is a form of files with these contents.
+func filesOf(contents ...string) (body, kind string) {
+	var form strings.Builder
+	parts := multipart.NewWriter(&form)
+	for i, content := range contents {
+		w, _ := parts.CreateFormFile("file", strconv.Itoa(i))
+		_, _ = io.WriteString(w, content)
+	}
+	_ = parts.Close()
+	return form.String(), parts.FormDataContentType()
+}
+
+// sendings are the ways to upload several files, by name.
+func sendings() map[string]func(b *bundle, files string, contents []string) *http.Response {
+	return map[string]func(b *bundle, files string, contents []string) *http.Response{
+		"form": func(b *bundle, files string, contents []string) *http.Response {
+			form, kind := filesOf(contents...)
+			answer, _ := b.do("POST", strings.TrimSuffix(files, "/")+"?wait=0", form, append(asAcme(), "Content-Type", kind)...)
+			return answer
+		},
+		"run": func(b *bundle, _ string, contents []string) *http.Response {
+			answer, _ := b.do("POST", "/v1/run?wait=0", runOf(contents...), asAcme()...)
+			return answer
+		},
+	}
+}
+
+// runOf is a run with files of these contents.
+func runOf(contents ...string) map[string]any {
+	files := make([]wire.InputFile, len(contents))
+	for i, content := range contents {
+		files[i] = wire.InputFile{Path: strconv.Itoa(i), Content: &content}
+	}
+	return map[string]any{"code": "1", "files": files}
+}
+
 // Fifty uploads at once get what the quota allows, and no more.
 func TestUploadsRaceForTheQuota(t *testing.T) {
 	t.Parallel()
-	const callers, share = 50, 100_000
-	b, files := behindAJob(t, "1") // ten of them fit
+	const callers, share = 50, 100_000 - farm.ArtifactBytes
+	const fit = 10
+	b, files := behindAJob(t, "1")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	statuses := map[int]int{}
@@ -113,7 +189,7 @@ func TestUploadsRaceForTheQuota(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if statuses[http.StatusAccepted] != mib/share || statuses[http.StatusTooManyRequests] != callers-mib/share || b.kept() != mib/share*share {
+	if statuses[http.StatusAccepted] != fit || statuses[http.StatusTooManyRequests] != callers-fit || b.kept() != fit*farm.StoredBytes(share) {
 		t.Errorf("statuses %v, %d bytes are counted", statuses, b.kept())
 	}
 }

@@ -21,12 +21,13 @@ const inlineBytes = 64 << 10
 // dropTimeout bounds the deletion of staged objects, which continues after the caller has left.
 const dropTimeout = 10 * time.Second
 
-// stage holds the staged objects of one job until its worker reads them. Their bytes count against the tenant's quota max_stored_mb from before
+// stage holds the staged objects of one job until its worker reads them. They count against the tenant's quota max_stored_mb, by farm.StoredBytes, from before
 // they are written until they are removed.
 type stage struct {
 	s      *Service
 	job    farm.Ref
 	limit  int64 // bytes that the objects may have together
+	size   int64 // bytes that they have
 	keys   []string
 	inline int // bytes that are part of the request
 	head   []byte
@@ -50,7 +51,7 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 		return blob.Info{}, err
 	}
 	budget.LeaveCore(ctx)
-	if err := g.charge.expect(ctx, size); err != nil {
+	if err := g.charge.object(ctx, size); err != nil {
 		return blob.Info{}, g.refuse(err)
 	}
 	key := fmt.Sprintf("%s%d", farm.StagingOf(g.job), len(g.keys))
@@ -59,6 +60,7 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 		if err := g.fits(int64(n)); err != nil {
 			return err
 		}
+		g.size += int64(n)
 		return g.refuse(g.charge.take(ctx, n))
 	}}, size, blob.PutOptions{ContentType: "application/octet-stream", Caller: true})
 	if err != nil {
@@ -69,7 +71,7 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 
 // fits refuses what is larger than the sandbox's disk: it could never be written there.
 func (g *stage) fits(more int64) error {
-	if g.charge.used+more > g.limit {
+	if g.size+more > g.limit {
 		return farm.Errorf(farm.CodeTooLarge, "The upload has more than %d MiB, which is the disk of the sandbox (disk_mb).", (g.limit-tarSlack)>>20)
 	}
 	return nil
@@ -180,12 +182,18 @@ type charge struct {
 	at       time.Time // of the last reservation
 }
 
-// expect reserves an object of known size; -1: its bytes are reserved as they come.
-func (c *charge) expect(ctx context.Context, size int64) error {
-	if size <= 0 || c.used+size <= c.reserved {
-		return nil
+// object reserves an object of this size, by farm.StoredBytes; -1: its bytes are reserved as they come.
+func (c *charge) object(ctx context.Context, size int64) error {
+	if size < 0 {
+		return c.take(ctx, farm.ArtifactBytes)
 	}
-	return c.reserve(ctx, c.used+size)
+	if more := c.used + farm.StoredBytes(size); more > c.reserved {
+		if err := c.reserve(ctx, more); err != nil {
+			return err
+		}
+	}
+	c.used += farm.ArtifactBytes
+	return nil
 }
 
 // take counts bytes that have arrived. Beyond what is reserved it reserves a step more or, near the quota, less.

@@ -193,7 +193,7 @@ const OutputDir = ".output/"
 // an entry in the manifest of its job, however small the file is.
 const ArtifactBytes = 8 << 10
 
-// StoredBytes is what an artifact or the copy of a file of this size counts against max_stored_mb, and an object of the package cache against index.cache_mb.
+// StoredBytes is what an artifact, an object of an upload or the copy of a file of this size counts against max_stored_mb, and an object of the package cache against index.cache_mb.
 func StoredBytes(size int64) int64 { return size + ArtifactBytes }
 
 // Artifact is a file that a job made, kept in the object store. Its link is made when it is requested.

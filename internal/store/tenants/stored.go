@@ -125,7 +125,7 @@ func StorageFull(r db.Reply) error {
 	return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaStoredMB, Limit: mb(1), Used: mb(2)}, mb(3))
 }
 
-// KeepUploads sets how many bytes the uploads of a job count as stored, in place of what they counted before; 0 ends that, when they are removed.
+// KeepUploads sets how many bytes the uploads of a job count as stored (farm.StoredBytes of each object), in place of what they counted before; 0 ends that, when they are removed.
 // It is called before they are written. They may be those of a job that is not accepted yet: then they are removed an hour after the last call.
 // Uploads of an accepted job are removed when it has ended. CodeExhausted: the storage of the tenant is full, and nothing changes.
 func (s *Store) KeepUploads(ctx context.Context, job farm.Ref, bytes int64) error {
