@@ -130,8 +130,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
 		Accepted: s.accepted, Canceled: s.canceled, Agents: deps.Agents,
-		Refused: s.metrics.countRefusal,
-		Pooled:  s.metrics.countClaim,
+		Refused: s.metrics.countRefusal, More: s.gate.More,
+		Pooled: s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, Allow: cfg.Allow, Secrets: cfg.Secrets, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
 	if err := deps.Registry.Register(newScaleCollector(s.service.Needs)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)

@@ -130,6 +130,45 @@ func TestSmallFilesCountAsStored(t *testing.T) {
 	}
 }
 
+// Each twenty objects of an upload count as a request: one of ten thousand small files was thirty thousand calls of the object store, and one request. Each job
+// of a batch has its own twenty.
+func TestObjectsOfAnUploadCountAsRequests(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		objects, rate int
+		accepted      bool
+	}{{19, 1, true}, {20, 1, true}, {21, 1, false}, {39, 2, true}, {40, 2, true}, {41, 2, false}} {
+		for kind, send := range sendings() {
+			b, files := behindAJob(t, "100")
+			get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": c.rate}, asOps()...)
+			answer := send(b, files, beyondInline(c.objects))
+			if accepted := answer.StatusCode == http.StatusAccepted; accepted != c.accepted {
+				t.Errorf("%s of %d objects at a rate of %d: status %d", kind, c.objects, c.rate, answer.StatusCode)
+			}
+			if c.accepted {
+				continue
+			}
+			if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || b.kept() != 0 || len(b.blobs.keys()) != 0 {
+				t.Errorf("%s of %d objects: status %d, leaves %d bytes counted, and %d objects", kind, c.objects, answer.StatusCode, b.kept(), len(b.blobs.keys()))
+			}
+		}
+	}
+	b, _ := behindAJob(t, "100")
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"requests_per_minute": 3}`, asOps()...)
+	var jobs []map[string]any
+	for _, objects := range []int{20, 20, 21} {
+		job := runOf(beyondInline(objects)...)
+		job["kind"] = "run"
+		jobs = append(jobs, job)
+	}
+	got := get[wire.BatchResult](b, http.StatusMultiStatus, "POST", "/v1/jobs/batch", map[string]any{"jobs": jobs}, asAcme()...)
+	for i, out := range got.Jobs {
+		if accepted := i < 2; (out.Job != nil) != accepted || !accepted && (out.Error == nil || out.Error.Quota == nil || out.Error.Quota.Name != "requests_per_minute") {
+			t.Errorf("job %d of the batch: %+v", i, out)
+		}
+	}
+}
+
 // beyondInline are contents of which all but the first one are objects of the store.
 func beyondInline(objects int) []string {
 	return append([]string{strings.Repeat("x", 64<<10)}, slices.Repeat([]string{"x"}, objects)...)

@@ -170,7 +170,9 @@ type Deps struct {
 	Accepted  func(context.Context, *farm.Job) // called for every accepted job; default: nothing
 	Canceled  func(context.Context, *farm.Job) // called for every cancel of a job; default: nothing
 	Refused   func(quota farm.QuotaName)       // called for every job that a quota refused; default: nothing
-	Pooled    func(hit bool)                   // called for every create that asked the warm pool for a sandbox; default: nothing
+	// More counts further requests of a tenant, which one request holds, and says how many are admitted, and if these are fewer why; default: all are.
+	More   func(ctx context.Context, tenant string, requests int) (int, error)
+	Pooled func(hit bool) // called for every create that asked the warm pool for a sandbox; default: nothing
 }
 
 // Options are the service's settings.
@@ -220,6 +222,9 @@ func New(deps Deps, o Options) *Service {
 	}
 	if deps.Refused == nil {
 		deps.Refused = func(farm.QuotaName) {}
+	}
+	if deps.More == nil {
+		deps.More = func(_ context.Context, _ string, requests int) (int, error) { return requests, nil }
 	}
 	if deps.Pooled == nil {
 		deps.Pooled = func(bool) {}

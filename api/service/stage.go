@@ -18,6 +18,9 @@ import (
 // inlineBytes is the largest file that is part of its job's request; a larger one goes through the object store.
 const inlineBytes = 64 << 10
 
+// objectsPerRequest is how many staged objects of a job count as one more of requests_per_minute: each is written, read, sent to the sandbox and removed.
+const objectsPerRequest = 20
+
 // dropTimeout bounds the deletion of staged objects, which continues after the caller has left.
 const dropTimeout = 10 * time.Second
 
@@ -51,6 +54,11 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 		return blob.Info{}, err
 	}
 	budget.LeaveCore(ctx)
+	if n := len(g.keys); n > 0 && n%objectsPerRequest == 0 {
+		if _, err := g.s.More(ctx, g.job.Tenant, 1); err != nil {
+			return blob.Info{}, err
+		}
+	}
 	if err := g.charge.object(ctx, size); err != nil {
 		return blob.Info{}, g.refuse(err)
 	}
