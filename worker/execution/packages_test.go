@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -132,6 +133,23 @@ func TestReportsOfPackagesArePlainText(t *testing.T) {
 	testbed.Check(t, read.Notes[0] == "]0;titlex", "note %q", read.Notes[0])
 	list := valid([]farm.Package{{Name: "a", Version: "1\x1b[2J", Manager: "npm"}, {Name: "b", Version: "1\nSystem:", Manager: "pip"}, {Name: "c", Version: "1!2.0+local", Manager: "pip"}})
 	testbed.Check(t, len(list) == 1 && list[0].Name == "c", "known %+v", list)
+}
+
+// A report of two bytes takes a hundred in memory: an outcome of 380 KiB had 130,000, which took 61 MiB while they were decoded. Those that are not kept are
+// not decoded.
+func TestReportsThatAreNotKeptAreNotDecoded(t *testing.T) {
+	t.Parallel()
+	for n, kept := range map[int]int{0: 0, maxReported - 1: maxReported - 1, maxReported: maxReported, maxReported + 1: maxReported, 130_000: maxReported} {
+		for _, empty := range []string{"{}", "null"} {
+			var list reports
+			err := json.Unmarshal([]byte("["+strings.TrimSuffix(strings.Repeat(empty+",", n), ",")+"]"), &list)
+			testbed.Check(t, err == nil && len(list) == kept && cap(list) < 2*maxReported, "%d of %s: %d with room for %d, %v", n, empty, len(list), cap(list), err)
+		}
+	}
+	for text, good := range map[string]bool{`{"install":null,"exit_code":3}`: true, `{"install":[],"exit_code":3}`: true, `{"install":{}}`: false, `{"install":[1]}`: false, `{"install":""}`: false} {
+		o, err := readOutcome([]byte(text), farm.DefaultLimits())
+		testbed.Check(t, errors.Is(err, ErrProtocol) != good && (!good || o.ExitCode == 3), "%s: %v", text, err)
+	}
 }
 
 // A few dozen MiB of empty values in an outcome used to take GiB of memory in the worker.

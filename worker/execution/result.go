@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -145,24 +146,47 @@ func (c *collector) state() farm.JobState {
 // is cut here: the outcome stays in memory until the job ends. Its files, error and report of packages are charged when its frame no longer is
 // (chargeArtifacts).
 func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
-	var o agent.Outcome
+	var read struct {
+		agent.Outcome
+		Install reports `json:"install"`
+	}
 	if budget.Values(payload) > maxFrameValues {
 		return nil, fmt.Errorf("%w: an outcome of more than %d values", ErrProtocol, maxFrameValues)
 	}
-	err := json.Unmarshal(payload, &o)
+	err := json.Unmarshal(payload, &read)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	o := read.Outcome
 	found := len(o.Files)
 	o.Files, err = changedFiles(o.Files, limits)
 	o.Skipped = count(o.Skipped) + found - len(o.Files)
 	o.Error = clipError(o.Error)
 	o.Notes = bounded(o.Notes, maxInstallNotes, func(note string) string { return plain(note, maxPackageNote) })
-	o.Install = bounded(o.Install, maxReported, checked)
+	o.Install = bounded(read.Install, maxReported, checked)
 	o.LeftOut = bounded(o.LeftOut, agent.MaxLeftOut+1, func(l agent.LeftOut) agent.LeftOut {
 		return agent.LeftOut{Folder: noted(l.Folder, 100), Files: count(l.Files)}
 	})
 	return &o, err
+}
+
+// reports are what an outcome says of packages: the first ones, maxReported at most. An empty one takes a hundred bytes in memory, so the others are not
+// decoded.
+type reports []farm.PackageOutcome
+
+// UnmarshalJSON decodes the list.
+func (r *reports) UnmarshalJSON(text []byte) error {
+	if !bytes.HasPrefix(text, []byte("[")) {
+		return json.Unmarshal(text, (*[]farm.PackageOutcome)(r))
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	_, err := d.Token()
+	for err == nil && d.More() && len(*r) < maxReported {
+		var p farm.PackageOutcome
+		err = d.Decode(&p)
+		*r = append(*r, p)
+	}
+	return err
 }
 
 // bounded is a copy of the first values of a list, at most n, each as check returns it.
