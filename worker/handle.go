@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -90,7 +91,7 @@ func (w *Worker) run(ctx context.Context, t queue.Task) (err error) {
 		v = w.failure(work, j, err)
 		v.Cleanup = cleanup
 	}
-	committed, err := w.finish(work, j, v)
+	committed, err := w.finish(budget.Without(charged), j, v) // what it stores is charged; it waits for a core alone
 	switch {
 	case committed:
 		w.executions.CleanUp(work, j.Sandbox, v)

@@ -237,6 +237,9 @@ type ListQuery struct {
 	After     string // only entries after this path, in the order of a walk; empty: all
 }
 
+// PageBytes bounds the paths of a Listing together, as JSON has them (farm.Quoted): a worker has each of them in memory several times.
+const PageBytes = 8 << 20
+
 // Listing is a page of a listing, in the order of a walk: by name in each directory, a directory before its contents.
 type Listing struct {
 	Entries []farm.FileEntry `json:"entries"`

@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/worker/retry"
@@ -47,10 +48,15 @@ func (x *Runner) fileOp(ctx context.Context, c *client.Client, t Task) (*farm.Fi
 	f := t.Request.File
 	switch f.Op {
 	case farm.FileList:
-		ctx, hold := x.memory.With(ctx, t.Job.Tenant, 0) // the answer is charged as it comes
-		defer hold.Release()
 		list, err := c.List(ctx, f.Path, agent.ListQuery{Recursive: f.Recursive, Limit: listLimit(f.Limit), After: f.After})
-		return &farm.FileResult{Entries: list.Entries, More: list.More, TooLong: max(list.TooLong, 0)}, err
+		if err != nil {
+			return nil, err
+		}
+		text := 0
+		for _, e := range list.Entries {
+			text += client.EntryBytes + farm.Quoted(e.Path)
+		}
+		return &farm.FileResult{Entries: list.Entries, More: list.More, TooLong: max(list.TooLong, 0)}, chargeList(ctx, text)
 	case farm.FileStat:
 		return one(c.Stat(ctx, f.Path))
 	case farm.FileRead:
@@ -72,6 +78,15 @@ func (x *Runner) fileOp(ctx context.Context, c *client.Client, t Task) (*farm.Fi
 	default:
 		return nil, farm.Invalidf("unknown operation %q on files", f.Op)
 	}
+}
+
+// chargeList charges the job for a list that its result is, of which it makes so many bytes of text, until the result is stored. The agent's answer was
+// charged as it came: what that leaves to charge is little or nothing, and a list for which there is no memory is asked for again. A short one is not charged.
+func chargeList(ctx context.Context, text int) error {
+	if text <= budget.SmallBytes {
+		return nil
+	}
+	return budget.Charge(ctx, int64(text)*resultWeight-budget.Held(ctx))
 }
 
 // listLimit is the number of entries of a page.

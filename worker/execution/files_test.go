@@ -96,6 +96,82 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 	}
 }
 
+// A list stays charged until the memory of its job is released, when it is stored: eight of 60 MiB waited for the object store, and nobody was charged.
+// What its text takes beyond the agent's answer is charged, too; here the answers are terse.
+func TestListsAreChargedUntilTheyAreStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, n := b.runner()
+	box := b.Ready()
+	b.Fake.Put(box.ID, true)
+	answer := ""
+	agent := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
+	testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agent }))
+	const entry, pack = 1024, 256 // bytes of text of each
+	for text, least := range map[int]int64{
+		budget.SmallBytes - 1: 0, budget.SmallBytes: 0, budget.SmallBytes + 1: (budget.SmallBytes + 1) * resultWeight, 1 << 20: 1 << 20 * resultWeight,
+	} {
+		files, packages := make([]string, (text+1)/entry), make([]string, (text+1)/pack)
+		for i := range files {
+			files[i] = `{"path":"` + pathOf(entry-client.EntryBytes+rest(i, text, entry)) + `","size":0,"mode":"0644","type":"file"}`
+		}
+		for i := range packages {
+			packages[i] = `{"name":"` + strings.Repeat("a", pack-packageBytes-1+rest(i, text, pack)) + `","version":"1","manager":"pip"}`
+		}
+		for kind, list := range map[farm.JobKind]string{farm.KindFile: `{"entries":[` + strings.Join(files, ",") + `]}`, farm.KindPackages: `[` + strings.Join(packages, ",") + `]`} {
+			answer = list
+			want := least
+			if len(list) > budget.SmallBytes { // it was charged as it came
+				want = max(want, int64(len(list))*budget.BodyWeight)
+			}
+			memory := budget.New(64 << 20)
+			ctx, hold := memory.With(t.Context(), workertest.Tenant, 0)
+			do := x.Packages
+			if kind == farm.KindFile {
+				do = x.File
+			}
+			_, err := do(ctx, Task{Claim: &store.Claim{Job: &farm.Job{Tenant: workertest.Tenant}, Sandbox: b.Sandbox(box), Request: &farm.Request{File: &farm.FileRequest{Op: farm.FileList}}}})
+			testbed.Must(t, err)
+			held := hold.Bytes()
+			testbed.Check(t, held == want, "%s: a list of %d bytes of text is charged with %d, want %d", kind, text, held, want)
+			hold.Release()
+		}
+	}
+}
+
+// pathOf is a path of n bytes.
+func pathOf(n int) string { return strings.Repeat("a/", (n-1)/2) + "aa"[:2-n%2] }
+
+// rest is what the first of some things has beside, for them to have so many bytes together.
+func rest(i, all, each int) int {
+	if i > 0 {
+		return 0
+	}
+	return all - (all+1)/each*each
+}
+
+// A list that is not charged yet waits for memory as all else does. One whose answer holds some is asked for again.
+func TestListsWaitForMemory(t *testing.T) {
+	t.Parallel()
+	const text = budget.SmallBytes + 1
+	memory := budget.New(64 << 20)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	ctx, hold := memory.With(gone, "acme", 0)
+	other, ok := memory.TryAcquire("acme", memory.Share()-text)
+	testbed.Require(t, ok && hold.Grow(text), "the share is not there")
+	testbed.Check(t, farm.CodeOf(chargeList(ctx, text)) == farm.CodeExhausted, "a list that holds memory waits for more")
+	hold.Release()
+	more, ok := memory.TryAcquire("acme", text)
+	testbed.Require(t, ok, "the rest of the share is not there")
+	testbed.Check(t, chargeList(ctx, text-1) == nil, "a short list waits")
+	testbed.Check(t, errors.Is(chargeList(ctx, text), context.Canceled), "a long list does not wait")
+	other.Release()
+	more.Release()
+	testbed.Must(t, chargeList(ctx, text))
+	testbed.Check(t, hold.Bytes() == text*resultWeight, "%d bytes are held", hold.Bytes())
+}
+
 // The files of an upload that are stored in its request travel together; an agent that is older than that is asked for each.
 func TestSmallFilesTravelTogether(t *testing.T) {
 	t.Parallel()

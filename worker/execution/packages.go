@@ -24,6 +24,9 @@ const (
 	maxPackages     = 20_000 // packages of a sandbox
 )
 
+// packageBytes is what a package of a list takes as JSON beside its name and version.
+const packageBytes = 48
+
 // reportRequested returns the outcome of each requested package, in the order of the request, whatever the agent left out or made up.
 func reportRequested(asked *farm.InstallRequest, o *agent.Outcome, timeout time.Duration) []farm.PackageOutcome {
 	list := make([]farm.PackageOutcome, 0, len(asked.Packages))
@@ -115,7 +118,14 @@ func (x *Runner) Packages(ctx context.Context, t Task) (Outcome, error) {
 	if err == nil {
 		var found []farm.Package
 		if found, err = c.Packages(ctx); err == nil {
-			return Outcome{State: farm.JobCompleted, Result: &farm.Result{Packages: valid(found)}}, nil
+			found = valid(found)
+			text := 0
+			for _, p := range found {
+				text += packageBytes + len(p.Name) + len(p.Version)
+			}
+			if err = chargeList(ctx, text); err == nil {
+				return Outcome{State: farm.JobCompleted, Result: &farm.Result{Packages: found}}, nil
+			}
 		}
 	}
 	if gone, ok := x.node.Gone(ctx, t.Sandbox); ok {

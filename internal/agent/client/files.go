@@ -17,6 +17,11 @@ const (
 	maxListed = 100_000
 	// fileValues bounds the JSON values of an entry: its fields, and the entry.
 	fileValues = 8
+	// EntryBytes is what an entry of a listing takes as JSON beside its path.
+	EntryBytes = 128
+	// maxListedBytes bounds the paths of a listing, as JSON has them: agent.PageBytes, and half as much again for agents that are older than this bound and
+	// count those of the names themselves.
+	maxListedBytes = agent.PageBytes * 3 / 2
 )
 
 // CheckEntry checks what an agent says of a file of the workspace.
@@ -36,7 +41,7 @@ func (c *Client) List(ctx context.Context, path string, q agent.ListQuery) (agen
 		limit = maxListed
 	}
 	var found agent.Listing
-	if err := c.callFor(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, list(&found, limit, fileValues)); err != nil {
+	if err := c.callFor(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, answer{&found, int64(maxListedBytes + limit*EntryBytes + shortJSON), limit*fileValues + fewValues}); err != nil {
 		return found, err
 	}
 	if found.After != q.After { // an agent older than paging returns the first page every time
@@ -45,9 +50,13 @@ func (c *Client) List(ctx context.Context, path string, q agent.ListQuery) (agen
 	if len(found.Entries) > limit {
 		return agent.Listing{}, farm.Errorf(farm.CodeInternal, "the agent listed %d files, and %d were asked for", len(found.Entries), limit)
 	}
+	paths := 0
 	for _, e := range found.Entries {
 		if err := CheckEntry(e); err != nil {
 			return agent.Listing{}, err
+		}
+		if paths += farm.Quoted(e.Path); paths > maxListedBytes {
+			return agent.Listing{}, farm.Errorf(farm.CodeTooLarge, "The sandbox listed files whose paths have more than %d bytes.", maxListedBytes)
 		}
 	}
 	return found, nil

@@ -165,6 +165,41 @@ func TestListsAreBounded(t *testing.T) {
 	}
 }
 
+// An answer to a list has no more bytes than a page of an agent: it is in memory several times until it is stored. Nor have its paths, as JSON has them.
+func TestBytesOfListsAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit, paths = 10_000, agent.PageBytes * 3 / 2
+	text := ""
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+	list := func() error { _, err := c.List(t.Context(), "", agent.ListQuery{Limit: limit}); return err }
+	for name, test := range map[string]struct {
+		most int
+		call func() error
+		of   func(n int) string
+	}{
+		"List":     {paths + limit*client.EntryBytes + 1<<20, list, func(n int) string { return `{"entries":[]` + strings.Repeat(" ", n-14) + `}` }},
+		"Packages": {20_000 * 512, func() error { _, err := c.Packages(t.Context()); return err }, func(n int) string { return `[` + strings.Repeat(" ", n-2) + `]` }},
+		"Paths": {paths, list, func(n int) string {
+			const each = 3000 // a quotation mark takes two
+			entries := make([]string, n/each)
+			for i := range entries {
+				more := 0
+				if i == 0 {
+					more = n % each
+				}
+				entries[i] = `{"path":"` + strings.Repeat(`\"/`, each/3-1) + strings.Repeat("a", 3+more%200) + strings.Repeat("/a", (more-more%200)/2) + `","size":0,"mode":"0644","type":"file"}`
+			}
+			return `{"entries":[` + strings.Join(entries, ",") + `]}`
+		}},
+	} {
+		for n, good := range map[int]bool{test.most - 1: true, test.most: true, test.most + 1: false} {
+			text = test.of(n)
+			err := test.call()
+			testbed.Check(t, (err == nil) == good && (good || farm.CodeOf(err) == farm.CodeTooLarge), "%s: %d bytes: %v", name, n, err)
+		}
+	}
+}
+
 // An agent lists what was asked for, or is not believed.
 func TestListsHaveWhatWasAskedFor(t *testing.T) {
 	t.Parallel()

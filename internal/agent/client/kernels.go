@@ -136,13 +136,13 @@ func (l Live) RemoveContext(ctx context.Context, name, language string) error {
 // maxPackages bounds the list of packages that an agent may return.
 const maxPackages = 20_000
 
-// packageValues bounds the JSON values of a package.
-const packageValues = 8
+// packageValues bounds the JSON values of a package, and packageBytes its JSON on average: name and version have 256 bytes together.
+const packageValues, packageBytes = 8, 512
 
 // Packages lists the packages installed in the sandbox, sorted by manager and name.
 func (c *Client) Packages(ctx context.Context) ([]farm.Package, error) {
 	var found []farm.Package
-	if err := c.callFor(ctx, callTimeout, http.MethodGet, "/v1/packages", nil, nil, list(&found, maxPackages, packageValues)); err != nil {
+	if err := c.callFor(ctx, callTimeout, http.MethodGet, "/v1/packages", nil, nil, answer{&found, maxPackages * packageBytes, maxPackages*packageValues + fewValues}); err != nil {
 		return nil, err
 	}
 	if len(found) > maxPackages {

@@ -21,8 +21,8 @@ const (
 	openLevels = 12
 	// pageEntries bounds the entries of a page of the workspace.
 	pageEntries = 100_000
-	// pageBytes bounds the paths of a page of the workspace, and fsPageBytes of one of files anywhere, with what else has no fixed size.
-	pageBytes, fsPageBytes = 8 << 20, 4 << 20
+	// fsPageBytes bounds the paths of a page of files anywhere, with what else has no fixed size.
+	fsPageBytes = 4 << 20
 )
 
 // found is what a walk meets. dir is open until the walk goes on.
@@ -239,7 +239,7 @@ func (w *Workspace) List(p string, q agent.ListQuery) (agent.Listing, error) {
 			g.depth = 0
 		}
 		list.More, err = g.each(func(full string, f found) error {
-			if size += len(full); len(list.Entries) == limit || size > pageBytes {
+			if size += farm.Quoted(full); len(list.Entries) == limit || size > agent.PageBytes {
 				return fs.SkipAll
 			}
 			g.took()

@@ -88,6 +88,41 @@ func TestListOfMoreThanOnePage(t *testing.T) {
 	testbed.Check(t, len(paths) == n, "%d entries, want %d", len(paths), n)
 }
 
+// The paths of a page are bounded as JSON has them: names of control characters take six times their bytes.
+func TestListPagesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	for beyond, more := range map[int]bool{-1: false, 0: false, 1: true} {
+		w, dir := workspace(t)
+		left := agent.PageBytes + beyond
+		folder := ""
+		for range 15 {
+			folder = filepath.Join(folder, strings.Repeat("\x01", 250))
+			left -= farm.Quoted(folder)
+		}
+		testbed.Must(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
+		count := 0
+		add := func(path string) {
+			testbed.Must(t, os.WriteFile(filepath.Join(dir, path), nil, 0o600))
+			left -= farm.Quoted(path)
+			count++
+		}
+		for left > 30_000 {
+			add(filepath.Join(folder, fmt.Sprintf("%03d", count)))
+		}
+		for left > 400 {
+			add(fmt.Sprintf("x%0199d", count))
+		}
+		add("y" + strings.Repeat("y", left-200))
+		add("z" + strings.Repeat("z", left-1))
+		list, err := w.List("", agent.ListQuery{Recursive: true})
+		entries := count + 15
+		if more {
+			entries--
+		}
+		testbed.Check(t, err == nil && list.More == more && len(list.Entries) == entries, "%d bytes beyond a page: %d of %d entries, more %v, %v", beyond, len(list.Entries), count+15, list.More, err)
+	}
+}
+
 // What is left out is counted once, whatever the size of the pages.
 func TestListPagesCountOnceWhatTheyLeaveOut(t *testing.T) {
 	t.Parallel()

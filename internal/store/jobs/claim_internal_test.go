@@ -60,6 +60,45 @@ func TestSegmentsOfEventsAreDecodedOnACore(t *testing.T) {
 	}
 }
 
+// errStored says that a document would be stored: it was encoded.
+var errStored = errors.New("stored")
+
+type noDocuments struct{ oneDocument }
+
+func (noDocuments) PutDocument(context.Context, string, []byte) error { return errStored }
+
+// A large result is encoded on a core of its tenant, of which it has half: here it has none left.
+func TestResultsAreEncodedOnACore(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	memory := budget.New(0)
+	ctx, hold := memory.With(gone, "acme", 0)
+	defer hold.Release()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	s := &Store{DB: &db.DB{Documents: noDocuments{}}}
+	long := func(n int) string { return strings.Repeat("x", n) }
+	for size, want := range map[int]bool{budget.SmallBytes - 1: true, budget.SmallBytes: true, budget.SmallBytes + 1: false} {
+		for what, r := range map[string]*farm.Result{
+			"Output":   {Execute: &farm.ExecuteResult{Stdout: long(size / 2), Stderr: long(size - size/2)}},
+			"Display":  {Execute: &farm.ExecuteResult{Rich: []farm.RichResult{{Data: long(size - resultEntry)}}}},
+			"Commands": {Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{Stdout: long(size - resultEntry)}}}},
+			"Install":  {Install: &farm.InstallResult{Stderr: long(size)}},
+			"List":     {File: &farm.FileResult{Entries: []farm.FileEntry{{Path: long(size - resultEntry)}}}},
+			"File":     {File: &farm.FileResult{Content: make([]byte, size)}},
+			"Files":    {Artifacts: []farm.Artifact{{Path: long(size - resultEntry)}}},
+			"Packages": {Packages: make([]farm.Package, (size+resultEntry-1)/resultEntry)},
+		} {
+			ctx, hold := memory.With(gone, "acme", 0)
+			_, err := s.Finish(ctx, Finish{Ref: farm.Ref{Tenant: "acme", ID: "job_1"}, State: farm.JobCompleted, Result: r})
+			testbed.Check(t, errors.Is(err, errStored) == want && errors.Is(err, context.Canceled) != want, "%s of %d bytes, without a core: %v", what, size, err)
+			hold.Release()
+		}
+	}
+}
+
 // An upload of many files has nothing that callers may not see, and is stored once. It is encoded on a core, as text of its size is.
 func TestUploadsOfManyFilesAreStoredOnce(t *testing.T) {
 	t.Parallel()

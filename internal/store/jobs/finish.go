@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 	"github.com/sandfarm/sandfarm/internal/store/tenants"
@@ -42,7 +43,8 @@ type Ended struct {
 
 // Finish ends a job that runs under this attempt; ErrFenced otherwise. Result, final event, FIFO, sandbox and indexes change in one step, in
 // which the new head of the FIFO and a parked job that gets the queue slot are enqueued. CodeExhausted: the result is a document and the tenant's
-// storage has no room for it; nothing changes then, and a result of InlineBytes or less always ends the job.
+// storage has no room for it; nothing changes then, and a result of InlineBytes or less always ends the job. The result is encoded on a core of the
+// tenant of ctx (budget.Core), and the caller has charged for it: a job that has ended never lacks the memory to say so.
 func (s *Store) Finish(ctx context.Context, f Finish) (Ended, error) {
 	if !f.State.Final() {
 		return Ended{}, fmt.Errorf("finish job %s: %q is not a final state: %w", f.Ref.ID, f.State, db.ErrMove)
@@ -106,7 +108,12 @@ type finishArgs struct {
 }
 
 func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
+	leave, err := budget.Core(ctx, resultBytes(e.result))
+	if err != nil {
+		return nil, Ended{}, err
+	}
 	args, err := s.finishArgs(e)
+	leave()
 	if err != nil {
 		return nil, Ended{}, err
 	}
@@ -146,6 +153,41 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 	default:
 		return nil, Ended{}, fmt.Errorf("%s job %s: %s → %s: %w", e.mode, e.ref.ID, r.Text(1), e.state, db.ErrMove)
 	}
+}
+
+// resultEntry is about what an entry of a list in a result takes beside its texts, in bytes.
+const resultEntry = 64
+
+// resultBytes is about how long a result is as text.
+func resultBytes(r *farm.Result) (n int) {
+	if r == nil {
+		return 0
+	}
+	if e := r.Execute; e != nil {
+		n += len(e.Stdout) + len(e.Stderr)
+		for i := range e.Rich {
+			n += resultEntry + len(e.Rich[i].Data) + len(e.Rich[i].Metadata)
+		}
+	}
+	if r.Command != nil {
+		for i := range r.Command.Commands {
+			o := &r.Command.Commands[i]
+			n += resultEntry + len(o.Command) + len(o.Stdout) + len(o.Stderr)
+		}
+	}
+	if r.Install != nil {
+		n += len(r.Install.Stdout) + len(r.Install.Stderr)
+	}
+	if r.File != nil {
+		n += len(r.File.Content)
+		for i := range r.File.Entries {
+			n += resultEntry + len(r.File.Entries[i].Path)
+		}
+	}
+	for i := range r.Artifacts {
+		n += resultEntry + len(r.Artifacts[i].Path)
+	}
+	return n + resultEntry*len(r.Packages)
 }
 
 func (s *Store) finishArgs(e ending) (finishArgs, error) {
