@@ -140,10 +140,7 @@ func (s *Server) install(c *gin.Context) error {
 }
 
 func (s *Server) listPackages(c *gin.Context) error {
-	list, err := s.service.PackageList(c.Request.Context(), rest.Tenant(c), c.Param("id"), func() error {
-		_, err := s.gate.More(c.Request.Context(), rest.Tenant(c), 1)
-		return err
-	})
+	list, err := s.service.PackageList(c.Request.Context(), rest.Tenant(c), c.Param("id"))
 	if err != nil {
 		return err
 	}

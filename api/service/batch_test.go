@@ -113,7 +113,7 @@ func TestPackagesReadAJobOnce(t *testing.T) {
 	_, before := documents.Calls()
 	ctx, hold := budget.New(64<<20).With(t.Context(), "acme", time.Minute)
 	t.Cleanup(hold.Release)
-	list, err := s.PackageList(ctx, "acme", out.Job.SandboxID, nil)
+	list, err := s.PackageList(ctx, "acme", out.Job.SandboxID)
 	testbed.Must(t, err)
 	_, after := documents.Calls()
 	testbed.Diff(t, "documents that were read", 1, after-before)
@@ -146,7 +146,9 @@ func TestListsOfJobsReadFewRecords(t *testing.T) {
 	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
 	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
 	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
-	s := service.New(service.Deps{Submitter: submitter{st}, Store: st, Queues: depths{{Name: "cpu"}}}, service.Options{})
+	counted, refused := 0, error(nil)
+	more := func(_ context.Context, _ string, n int) (int, error) { counted += n; return n, refused }
+	s := service.New(service.Deps{Submitter: submitter{st}, Store: st, Queues: depths{{Name: "cpu"}}, More: more}, service.Options{})
 	call := service.Call{Tenant: "acme"}
 	made, err := s.CreateSandbox(t.Context(), call, wire.CreateRequest{})
 	testbed.Must(t, err)
@@ -157,14 +159,15 @@ func TestListsOfJobsReadFewRecords(t *testing.T) {
 			_, err := s.Install(t.Context(), call, box, wire.PackagesRequest{Packages: []string{fmt.Sprint("p", jobs)}})
 			testbed.Must(t, err)
 		}
-		counted := 0
-		list, err := s.PackageList(t.Context(), "acme", box, func() error { counted++; return nil })
+		counted = 0
+		list, err := s.PackageList(t.Context(), "acme", box)
 		testbed.Must(t, err)
 		testbed.Check(t, counted == c.more && len(list.Items) == jobs, "a list of %d packages counts %d requests more, want %d", len(list.Items), counted, c.more)
 	}
-	refused := errors.New("beyond the quota")
-	_, err = s.PackageList(t.Context(), "acme", box, func() error { return refused })
+	refused = errors.New("beyond the quota")
+	_, err = s.PackageList(t.Context(), "acme", box)
 	testbed.Check(t, errors.Is(err, refused), "beyond the quota: %v", err)
+	refused = nil
 
 	_, err = s.Execute(t.Context(), call, box, wire.ExecuteRequest{Code: strings.Repeat("x", 100<<10)})
 	testbed.Must(t, err)

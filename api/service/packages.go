@@ -301,9 +301,8 @@ func (s *Service) look(ctx context.Context, tenant string, box *farm.Sandbox) (f
 // jobsPerRequest is how many jobs that installed packages one request reads. Further ones count as more requests.
 const jobsPerRequest = 20
 
-// PackageList lists the packages of a sandbox: installed ones, running installs and failed installs. more is called before each jobsPerRequest jobs are
-// read beyond the first ones; its error is returned as it is.
-func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string, more func() error) (wire.Items[wire.Package], error) {
+// PackageList lists the packages of a sandbox: installed ones, running installs and failed installs.
+func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wire.Items[wire.Package], error) {
 	list := wire.Items[wire.Package]{Items: []wire.Package{}}
 	box, err := s.sandbox(ctx, tenant, sandboxID)
 	if err != nil {
@@ -328,7 +327,7 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string, mor
 	held, read := budget.Held(ctx), 0
 	for id, keys := range keysOf {
 		if read > 0 && read%jobsPerRequest == 0 {
-			if err := more(); err != nil {
+			if _, err := s.More(ctx, tenant, 1); err != nil {
 				return list, err
 			}
 		}
