@@ -9,10 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/execution"
@@ -370,4 +375,35 @@ func TestJobOfASandboxWithoutRecordIsRefused(t *testing.T) {
 	b.Redis.Del("sf:{" + workertest.Tenant + "}:sbx:" + box.ID)
 	got := b.done(w, job, farm.JobFailed)
 	testbed.Require(t, got.Error.Code == farm.CodeConflict, "job %s, error %+v", got.State, got.Error)
+}
+
+// The list that a job has made is charged while it is stored, which the object store may delay, and given back then.
+func TestAListIsChargedWhileItIsStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.deps.Memory = budget.New(64 << 20)
+	charged := make(chan int64, 10) // a write may be repeated
+	b.Blobs = b.BlobsBehind(func(s3 http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "/result-") && r.Method == http.MethodPut {
+				charged <- b.deps.Memory.Stats().Used
+			}
+			s3.ServeHTTP(w, r)
+		})
+	})
+	b.deps.Store = b.StoreBehind(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error { return next(cmds...) }))
+	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	b.deps.Dispatch = dispatch.New(b.deps.Store, queue.NewClient(rdb, b.Log), farm.DefaultLimits(), b.Log)
+	w, box := b.worker(), b.Ready()
+	b.Fake.Put(box.ID, true)
+	list := `{"entries":[` + strings.Repeat(`{"path":"a","size":1,"mode":"0644","type":"file"},`, 9999) + `{"path":"b","size":1,"mode":"0644","type":"file"}]}`
+	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, list) }))
+	join(t, w, box, func() *client.Client { return c })
+	got := b.done(w, b.Accept(farm.KindFile, box.ID, &farm.Request{File: &farm.FileRequest{Op: farm.FileList}}, func(a *store.Accept) { a.Job.Inline = true }), farm.JobCompleted)
+	testbed.Check(t, len(got.Result.File.Entries) == 10_000, "%d entries", len(got.Result.File.Entries))
+	least := 3 * int64(10_000*client.EntryBytes)
+	held := <-charged
+	testbed.Check(t, held >= least, "%d bytes were charged while it was stored, want %d", held, least)
+	testbed.Check(t, b.deps.Memory.Stats().Used == 0, "afterwards %+v is held", b.deps.Memory.Stats())
 }
