@@ -107,7 +107,6 @@ func TestE2BLogs(t *testing.T) {
 	})
 }
 
-// SDKs without a URL for all sandboxes reach a sandbox at hosts below the domain of the answer to its create.
 // Each page of jobs that a log reads beyond the first counts as a request.
 func TestE2BLogsCountTheirPages(t *testing.T) {
 	t.Parallel()
@@ -132,6 +131,7 @@ func TestE2BLogsCountTheirPages(t *testing.T) {
 	}
 }
 
+// SDKs without a URL for all sandboxes reach a sandbox at hosts below the domain of the answer to its create.
 func TestE2BHosts(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t, withKeys, func(c *api.Config, _ *api.Deps) { c.PreviewDomain = "preview.example.com" })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -73,11 +72,10 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}
-	var asked sync.WaitGroup // what the engine goes on with keeps the turn
-	defer w.background.Go(func() { asked.Wait(); started() })
+	defer w.background.Go(func() { j.asked.Wait(); started() }) // what the engine goes on with keeps the turn
 	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
 	defer done()
-	if moved.Container, err = w.startContainerWithRetry(ctx, moved, &asked); err != nil {
+	if moved.Container, err = w.startContainerWithRetry(ctx, moved, &j.asked); err != nil {
 		return nil, noRoom(ctx, retry.Cause(ctx, err), err)
 	}
 	w.placement.Started(moved.ID)
@@ -102,7 +100,7 @@ func (w *Worker) move(ctx context.Context, m store.Move) (moved *farm.Sandbox, e
 
 // startContainerWithRetry starts the container. While the engine does not answer, for example during its restart, the start is retried
 // until the create times out, so that callers do not lose the job. The error then names the engine as the reason.
-func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox, asked *sync.WaitGroup) (string, error) {
+func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox, asked *asked) (string, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		id, err := w.startContainer(ctx, s, asked)
 		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
@@ -120,10 +118,10 @@ func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox, a
 // startContainer creates and starts the container. A container that an earlier attempt of the same generation made is used. ErrFenced if the engine has
 // the container of a later generation.
 //
-// The engine finishes what it has begun even if its caller disconnects, so it is always waited for, and asked is not done before: once ctx has ended, the
+// The engine finishes what it has begun even if its caller disconnects, so it is always waited for, and asked does not end before: once ctx has ended, the
 // container is removed if its sandbox is not being started any more. Code that ends a start changes the record before it removes the container, so one
 // of the two removes it.
-func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox, asked *sync.WaitGroup) (string, error) {
+func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox, asked *asked) (string, error) {
 	image, err := w.node.Image(ctx, s.Spec.Image)
 	if err != nil {
 		return "", err
@@ -137,9 +135,9 @@ func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox, asked *syn
 		err error
 	}
 	made := make(chan result)
-	asked.Add(1)
+	asked.begin()
 	w.background.Go(func() {
-		defer asked.Done()
+		defer asked.end()
 		work, done := context.WithCancel(context.WithoutCancel(ctx))
 		defer done()
 		defer context.AfterFunc(w.base, done)() //nolint:contextcheck // a stop of the worker ends it: the next one uses the container
@@ -185,6 +183,9 @@ func (w *Worker) removeUnwanted(ctx context.Context, s *farm.Sandbox, container 
 	}
 	if err == nil || farm.CodeOf(err) == farm.CodeNotFound {
 		err = w.engine.Remove(ctx, container)
+		if err == nil && now != nil && now.State.Final() {
+			w.lifecycle.gone(ctx, s)
+		}
 	}
 	if err != nil {
 		w.log.WarnContext(ctx, "container that was made too late is left to the reconciler", "sandbox_id", s.ID, "error", err)
@@ -229,7 +230,7 @@ func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	if rerr := w.engine.Remove(ctx, w.node.Container(j.Sandbox)); rerr != nil {
 		w.log.WarnContext(ctx, "container of a failed sandbox is left to the reconciler", "sandbox_id", j.Sandbox.ID, "error", rerr)
 	} else {
-		if !closed {
+		if !closed && j.asked.open.Load() == 0 { // else removeUnwanted says it
 			w.lifecycle.gone(ctx, j.Sandbox)
 		}
 		w.placement.ReleaseGPUs(ctx, j.Sandbox)

@@ -29,6 +29,23 @@ type activeJob struct {
 	once         sync.Once
 	cell         *farm.Cell                              // of a notebook, whose code the job runs; nil: none
 	start        atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: the sandbox is not being started
+	asked        asked                                   // starts of its container
+}
+
+// asked are starts of a container that the engine has not answered: it goes on with them also when nobody waits.
+type asked struct {
+	sync.WaitGroup
+	open atomic.Int32
+}
+
+func (a *asked) begin() {
+	a.Add(1)
+	a.open.Add(1)
+}
+
+func (a *asked) end() {
+	a.open.Add(-1)
+	a.Done()
 }
 
 // waiting is a wait for a place; the zero value: the job does not wait.

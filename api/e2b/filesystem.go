@@ -344,6 +344,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 		return err
 	}
 	defer watch.Close()
+	budget.Keep(ctx, 0) // what it took to begin is not needed any more
 	err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Start{Start: &envd.WatchDirResponse_StartEvent{}}})
 	ping := pingOf(r.Header())
 	var l *look

@@ -129,9 +129,18 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 		wait = 0
 	}
 	list, err := k.server.cfg.Service.KernelMessages(ctx, k.ref.Tenant, k.ref.ID, kernelContext, after, wait)
+	all := make([]said, len(list))
+	for i, m := range list { // before the lock: it may wait
+		leave, err := budget.Core(ctx, len(m.Content))
+		if err != nil {
+			return err
+		}
+		all[i] = split(m)
+		leave()
+	}
 	k.feeding.Lock()
 	defer k.feeding.Unlock()
-	for _, m := range list {
+	for _, m := range all {
 		if m.Seq <= k.heard { // it was read meanwhile
 			continue
 		}
@@ -141,17 +150,11 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 		if at := k.streams[m.Parent]; heard && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && at.hold(ctx, m) {
 			continue
 		} else if !heard && m.Kind == "input_request" {
-			k.remember(m)
+			k.remember(m.Message)
 		} else if !heard && m.Kind == kindExecution {
 			k.running = m.Execution
 		} else if heard { // what was said before there was a client is of no use: clients ask for the widgets that there are
-			leave, err := budget.Core(ctx, len(m.Content))
-			if err != nil {
-				return err
-			}
-			parts := partsOf(m)
-			leave()
-			k.pass(m, parts)
+			k.pass(m)
 		}
 	}
 	if err == nil && len(list) == 0 {
@@ -167,13 +170,13 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 // place is how much of the output of a cell was sent, and what the kernel said after more of it.
 type place struct {
 	sent   uint64 // number of the last frame
-	held   []relay.Message
+	held   []said
 	bytes  int64        // of held
 	charge *budget.Hold // for them; it lasts as long as the client does not read
 }
 
 // hold keeps a message for later, if there is room for it.
-func (at *place) hold(ctx context.Context, m relay.Message) bool {
+func (at *place) hold(ctx context.Context, m said) bool {
 	n := sizeOf(m)
 	if len(at.held) >= maxHeld || at.bytes+n > maxHeldBytes {
 		return false
@@ -190,24 +193,30 @@ func (at *place) hold(ctx context.Context, m relay.Message) bool {
 }
 
 // next takes the first message whose place is reached.
-func (at *place) next() (m relay.Message, ok bool) {
+func (at *place) next() (m said, ok bool) {
 	if len(at.held) == 0 || at.held[0].After > at.sent {
 		return m, false
 	}
 	m = at.held[0]
-	at.held[0] = relay.Message{} // the array stays
+	at.held[0] = said{} // the array stays
 	at.held = at.held[1:]
 	return m, true
 }
 
 // passed gives back what a message took that was passed on.
-func (at *place) passed(m relay.Message) {
+func (at *place) passed(m said) {
 	at.bytes -= sizeOf(m)
 	at.charge.Keep(at.bytes)
 }
 
 // sizeOf is what a message takes while it is held.
-func sizeOf(m relay.Message) int64 { return int64(len(m.Content)) + heldBytes }
+func sizeOf(m said) int64 {
+	n := len(m.Content) + len(m.metadata) + heldBytes
+	for _, b := range m.buffers {
+		n += len(b)
+	}
+	return int64(n)
+}
 
 // place makes the messages of a cell keep their place among its output, until done is called. It may be called again before.
 func (k *kernel) place(id string) (done func()) {
@@ -240,7 +249,7 @@ func (k *kernel) reached(id string, frame uint64) {
 	}
 	at.sent = max(at.sent, frame)
 	for m, ok := at.next(); ok; m, ok = at.next() {
-		k.pass(m, partsOf(m))
+		k.pass(m)
 		at.passed(m)
 	}
 }
@@ -264,12 +273,12 @@ func (k *kernel) askAgain(w *work) {
 	k.feeding.Lock()
 	defer k.feeding.Unlock()
 	if k.input != nil && k.input.Parent == w.header.ID {
-		k.pass(*k.input, partsOf(*k.input))
+		k.pass(said{Message: *k.input})
 	}
 }
 
 // pass sends one message of the kernel to the clients that it is for.
-func (k *kernel) pass(m relay.Message, parts commParts) {
+func (k *kernel) pass(m said) {
 	parent, asker := k.parent(m.Parent)
 	switch m.Kind {
 	case "ended":
@@ -285,29 +294,30 @@ func (k *kernel) pass(m relay.Message, parts commParts) {
 	case kindExecution:
 		k.other(m.Execution)
 	case "input_request":
-		k.remember(m)
+		k.remember(m.Message)
 		if asker != nil {
 			asker.own(k.message(channelStdin, m.Kind, parent, m.Content)) // if it has left, it is asked again when it is back
 		}
 	case "comm_open", "comm_msg", "comm_close", "stream", "display_data", "update_display_data", "clear_output":
-		out := k.message(channelIOPub, m.Kind, parent, parts.content)
-		out.metadata, out.buffers = parts.metadata, parts.buffers
+		out := k.message(channelIOPub, m.Kind, parent, m.Content)
+		out.metadata, out.buffers = m.metadata, m.buffers
 		for _, s := range k.all() {
 			s.keep(out)
 		}
 	}
 }
 
-// commParts are what a message of a comm is made of. The kernel chose it, and may have any number of keys and buffers.
-type commParts struct {
-	content, metadata json.RawMessage
-	buffers           [][]byte
+// said is a message of a kernel, whose buffers and metadata are beside its content. The kernel chose it, and may have any number of keys and buffers.
+type said struct {
+	relay.Message
+	metadata json.RawMessage
+	buffers  [][]byte
 }
 
-// partsOf takes the buffers and the metadata out of the content of a message. Of the rest, that of a comm has the fields that Jupyter's protocol has, and no
+// split takes the buffers and the metadata out of the content of a message. Of the rest, that of a comm has the fields that Jupyter's protocol has, and no
 // others.
-func partsOf(m relay.Message) commParts {
-	own := commParts{content: m.Content}
+func split(m relay.Message) said {
+	own := said{Message: m}
 	var all struct {
 		CommID   json.RawMessage `json:"comm_id,omitempty"`
 		Target   json.RawMessage `json:"target_name,omitempty"`
@@ -330,7 +340,7 @@ func partsOf(m relay.Message) commParts {
 	}
 	own.metadata = all.Metadata
 	all.Metadata, all.Buffers = nil, nil
-	own.content, _ = json.Marshal(all)
+	own.Content, _ = json.Marshal(all)
 	return own
 }
 

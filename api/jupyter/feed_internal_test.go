@@ -25,8 +25,8 @@ func TestMessagesThatWaitForOutputAreBoundedAndCharged(t *testing.T) {
 	k := &kernel{}
 	done := k.place("cell")
 	at := k.streams["cell"]
-	message := func(after uint64, size int) relay.Message {
-		return relay.Message{Kind: "unknown", Parent: "cell", After: after, Content: make(json.RawMessage, size)}
+	message := func(after uint64, size int) said {
+		return said{Message: relay.Message{Kind: "unknown", Parent: "cell", After: after, Content: make(json.RawMessage, size)}}
 	}
 	for i := range 8 {
 		if got := at.hold(ctx, message(uint64(i+1), 200<<10)); got != (i < 5) {
@@ -190,7 +190,7 @@ func TestMessagesOfManyKeysTakeLittle(t *testing.T) { //nolint:paralleltest // i
 		"Buffers": `{"comm_id":"c","data":{"a":1},"buffers":[` + many(`""`) + `]}`,
 	} {
 		m := relay.Message{Kind: "comm_msg", Content: json.RawMessage(content)}
-		if n := testing.AllocsPerRun(1, func() { partsOf(m) }); n > 3*MaxBuffers {
+		if n := testing.AllocsPerRun(1, func() { split(m) }); n > 3*MaxBuffers {
 			t.Errorf("%s: %.0f pieces of memory", name, n)
 		}
 	}
@@ -217,9 +217,9 @@ func TestPartsOfComms(t *testing.T) {
 		"NoObject":    {"comm_msg", `[1]`, `[1]`, "", 0},
 		"NothingElse": {"comm_close", `{}`, `{}`, "", 0},
 	} {
-		got := partsOf(relay.Message{Kind: c.kind, Content: json.RawMessage(c.content)})
-		if string(got.content) != c.want || string(got.metadata) != c.metadata || len(got.buffers) != c.buffers {
-			t.Errorf("%s: %s, metadata %s, %d buffers", name, got.content, got.metadata, len(got.buffers))
+		got := split(relay.Message{Kind: c.kind, Content: json.RawMessage(c.content)})
+		if string(got.Content) != c.want || string(got.metadata) != c.metadata || len(got.buffers) != c.buffers {
+			t.Errorf("%s: %s, metadata %s, %d buffers", name, got.Content, got.metadata, len(got.buffers))
 		}
 	}
 }

@@ -275,18 +275,25 @@ func (s *Shared[T]) read(ctx context.Context, now time.Time, read func(context.C
 	began, over := time.Now(), make(chan struct{})
 	s.began, s.reading = began, over
 	s.mu.Unlock()
+	var got T
+	var err error = errNoRead
+	defer func() {
+		s.mu.Lock()
+		if err == nil {
+			s.known, s.last, s.at = true, got, now
+		}
+		s.err, s.reading = err, nil
+		s.reads++
+		close(over)
+	}()
 	budget.LeaveCore(ctx)
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), sharedTimeout)
 	defer done()
-	got, err := read(ctx)
-	s.mu.Lock()
-	if err == nil {
-		s.known, s.last, s.at = true, got, now
-	}
-	s.err, s.reading = err, nil
-	s.reads++
-	close(over)
+	got, err = read(ctx)
 }
+
+// errNoRead is the error of a read that panicked.
+var errNoRead = farm.Errorf(farm.CodeInternal, "what all requests share was not read")
 
 // wait waits for the read in progress; for a time if there is none.
 func (s *Shared[T]) wait(ctx context.Context, rest time.Duration) error {

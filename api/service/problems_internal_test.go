@@ -262,13 +262,17 @@ func TestChangesAreChargedWhileTheyAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, hold := budget.New(64<<20).With(t.Context(), "acme", 0)
 		defer hold.Release()
-		testbed.Must(t, budget.Charge(ctx, 1<<20)) // for the first answer
+		request := ctx
 		w := &FileWatch{s: New(Deps{}, Options{}), batches: make(chan fileBatch), sent: make(chan struct{})}
-		ctx, w.end = context.WithCancel(ctx)
+		ctx, w.hold = budget.Renew(ctx)
+		testbed.Must(t, budget.Charge(ctx, 1<<20)) // for the first answer
+		reading, end := context.WithCancel(ctx)
+		w.end = end
 		defer w.Close()
-		w.reading.Go(func() { w.read(ctx, []wire.Event{{Name: "ready"}}) })
+		w.reading.Go(func() { w.read(reading, []wire.Event{{Name: "ready"}}) })
 		given, err := w.Next(ctx, time.Minute)
 		testbed.Check(t, err == nil && len(given) == 1, "%v, %v", given, err)
+		budget.Keep(request, 0) // as callers do at each heartbeat
 		synctest.Wait()
 		held := budget.Held(ctx)
 		_, err = w.Next(ctx, time.Minute) // there is no sandbox to ask for more

@@ -45,6 +45,7 @@ type ProcessOutput struct {
 	ask                 chan struct{}
 	pieces              chan piece
 	end                 context.CancelFunc
+	hold                *budget.Hold // what read has: the caller gives back what it holds itself
 	reading             sync.WaitGroup
 }
 
@@ -69,9 +70,11 @@ func (s *Service) ProcessOutput(ctx context.Context, tenant, sandboxID, id, afte
 	if o.agent, err = s.agentOf(ctx, tenant, sandboxID, id); err != nil {
 		return nil, err
 	}
+	ctx, o.hold = budget.Renew(ctx)
 	ctx, o.end = context.WithCancel(ctx)
 	if o.answer, err = o.agent.ProcessOutput(ctx, id, o.reader, o.next); err != nil {
 		o.end()
+		o.hold.Release()
 		return nil, err
 	}
 	o.reading.Go(func() { o.read(ctx) })
@@ -82,6 +85,7 @@ func (s *Service) ProcessOutput(ctx context.Context, tenant, sandboxID, id, afte
 func (o *ProcessOutput) Close() {
 	o.end()
 	o.reading.Wait()
+	o.hold.Release()
 	if o.answer != nil {
 		o.answer.Close()
 	}
@@ -147,6 +151,7 @@ func (o *ProcessOutput) read(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		budget.Keep(ctx, 0) // what the caller was given is sent
 		out, err := o.piece(ctx)
 		select {
 		case o.pieces <- piece{out, err}:

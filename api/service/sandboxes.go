@@ -30,7 +30,6 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
 	out.OnIdle = s.onIdle(ctx, p, r.OnIdle, out)
-	s.checkCallback(ctx, p, r.CallbackURL)
 	_, _, err := s.image(ctx, out.Image)
 	p.check("/image", err)
 	if !p.of("/resources", "/runtime") {
@@ -39,6 +38,7 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	if !p.of("/resources", "/gpu", "/image", "/runtime") {
 		p.check("/gpu", s.checkGPUCapacity(ctx, &out))
 	}
+	s.checkCallback(ctx, p, r.CallbackURL)
 	return out, sealed
 }
 

@@ -40,6 +40,7 @@ type FileWatch struct {
 	given       bool          // the caller has events that read does not know to be sent
 	sent        chan struct{} // tells read that they are
 	end         context.CancelFunc
+	hold        *budget.Hold // what read has: the caller gives back what it holds itself
 	reading     sync.WaitGroup
 }
 
@@ -65,10 +66,11 @@ func (s *Service) WatchFiles(ctx context.Context, tenant, sandboxID string, what
 		}
 		w.id = id
 	}
+	ctx, w.hold = budget.Renew(ctx)
 	ctx, w.end = context.WithCancel(ctx)
 	first, err := w.begin(ctx, a)
 	if err != nil {
-		w.end()
+		w.Close()
 		return nil, err
 	}
 	w.reading.Go(func() { w.read(ctx, first) })
@@ -113,9 +115,10 @@ func (w *FileWatch) event(seq uint64, name string, data any) (wire.Event, error)
 func (w *FileWatch) Close() {
 	w.end()
 	w.reading.Wait()
+	w.hold.Release()
 }
 
-// Next returns the next events, or none if nothing came within timeout. io.EOF: the server stops. The request stays charged for them until the next call.
+// Next returns the next events, or none if nothing came within timeout. io.EOF: the server stops. They stay charged until the next call.
 func (w *FileWatch) Next(ctx context.Context, timeout time.Duration) ([]wire.Event, error) {
 	if w.given {
 		select {

@@ -40,8 +40,8 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 	p.check("/code", s.checkCode(r.Code))
 	p.check("/context", checkContext(request.Context))
 	s.checkEnv(p, r.Env)
-	s.checkCallback(ctx, p, r.CallbackURL)
 	p.check("/language", s.checkSandboxLanguage(ctx, c.Tenant, sandboxID, request.Language))
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}

@@ -59,8 +59,10 @@ const (
 	MaxContexts = 32
 	// MaxContextBytes bounds the name of a context.
 	MaxContextBytes = 128
-	// MaxKindBytes and MaxParentBytes are where the kind and the parent of a message of a kernel are cut, before an ellipsis.
-	MaxKindBytes, MaxParentBytes = 64, 256
+	// MaxKindBytes is where the kind of a message of a kernel is cut, before an ellipsis.
+	MaxKindBytes = 64
+	// MaxParentBytes is where the id of the message that caused it is cut.
+	MaxParentBytes = 256
 	// MaxPorts is how many ports are listed.
 	MaxPorts = 1000
 	// MaxPortStreams is how many connections to ports of a sandbox may be open at once.

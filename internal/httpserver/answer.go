@@ -37,7 +37,7 @@ func (c *handshakeConn) Read(b []byte) (int, error) {
 		return c.Conn.Read(b)
 	}
 	if c.read >= maxHandshakeBytes {
-		return 0, errChain
+		return 0, &tls.CertificateVerificationError{Err: errChain}
 	}
 	n, err := c.Conn.Read(b[:min(len(b), maxHandshakeBytes-c.read)])
 	c.read += n
