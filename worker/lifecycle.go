@@ -93,7 +93,10 @@ func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob st
 	l.placement.ReleaseGPUs(ctx, s)
 	l.endJobs(ctx, s, exceptJob, farm.JobCanceled, execution.ClosedMessage)
 	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: end, Reason: reason, Removed: true, Generation: s.Generation})
-	if err != nil && !errors.Is(err, store.ErrMove) {
+	switch {
+	case errors.Is(err, store.ErrMove): // it was marked as lost meanwhile
+		l.gone(ctx, s)
+	case err != nil:
 		return fmt.Errorf("record the end: %w", err)
 	}
 	l.placement.Release(ctx, s)

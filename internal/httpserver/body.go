@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -25,6 +26,7 @@ func Known(ctx context.Context, bytes *rate.Limiter) {
 	}
 	conn.in.mu.Lock()
 	conn.known = true
+	conn.size(fmt.Sprintf("%p", bytes))
 	conn.in.mu.Unlock()
 	if bytes == nil {
 		return
@@ -34,6 +36,23 @@ func Known(ctx context.Context, bytes *rate.Limiter) {
 			await(ctx, conn.free, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
 		}
 	})
+}
+
+// size bounds what the kernel keeps of a connection for its first request of a known caller, unless it gets a large buffer. What the kernel has may not be
+// taken back, so it stays until the connection ends. in.mu is held.
+func (c *counted) size(caller string) {
+	if c.sized {
+		return
+	}
+	c.sized = true
+	place := c.in.large.Ask(caller)
+	select {
+	case <-place.Granted():
+		c.large = place
+	default:
+		place.Leave()
+		_ = c.SetReadBuffer(receiveBytes)
+	}
 }
 
 // await waits, or until ctx ends or free is closed. Limiter.WaitN would not wait at all where ctx has a deadline before the end.

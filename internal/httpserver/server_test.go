@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -67,22 +68,40 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// What a client sends and nobody reads stays in the kernel, and no budget counts it.
-func TestTheKernelKeepsLittleOfAClient(t *testing.T) {
+// What a client sends and nobody reads stays in the kernel, and no budget counts it: few connections have a large buffer for it, and a caller half of those that
+// others leave.
+func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	t.Parallel()
-	buffers := make(chan int, 1)
-	c := config(func(http.ResponseWriter, *http.Request) {})
+	const large = 16
+	callers := map[string]*rate.Limiter{"/a": rate.NewLimiter(1, 1<<20), "/b": rate.NewLimiter(1, 1<<20)}
+	var mu sync.Mutex
+	var accepted []net.Conn
+	c := config(func(w http.ResponseWriter, r *http.Request) {
+		httpserver.Known(r.Context(), callers[r.URL.Path])
+		_, _ = io.WriteString(w, "here")
+	})
 	c.Accepted = func(conn net.Conn) net.Conn {
-		buffers <- testbed.ReceiveBuffer(t, conn.(syscall.Conn))
+		mu.Lock()
+		defer mu.Unlock()
+		accepted = append(accepted, conn)
 		return conn
 	}
 	s := httpserver.New(c)
 	testbed.Must(t, s.Start(t.Context()))
 	t.Cleanup(s.Stop)
-	_, err := get(t.Context(), s.Addr())
-	testbed.Must(t, err)
-	got := <-buffers
-	testbed.Diff(t, "bytes that the kernel may keep", 2*192<<10, got)
+	bounded := func(path string) bool {
+		cl := dial(t, s)
+		cl.send(path)
+		cl.answer()
+		mu.Lock()
+		defer mu.Unlock()
+		return testbed.ReceiveBuffer(t, accepted[len(accepted)-1].(syscall.Conn)) == 2*192<<10
+	}
+	for n := range large/2 + 1 {
+		is := bounded("/a")
+		testbed.Check(t, is == (n >= large/2), "the buffer of connection %d is bounded: %v", n+1, is)
+	}
+	testbed.Check(t, !bounded("/b"), "another caller has no large buffer")
 }
 
 func TestWithoutAnAddressNothingListens(t *testing.T) {

@@ -248,7 +248,8 @@ func (p *page) decode(r io.Reader, size int64) error {
 		case "fetched":
 			return value(dec, &p.Fetched)
 		}
-		return fmt.Errorf("it has a field %q", key)
+		var other json.RawMessage // of a later version
+		return value(dec, &other)
 	})
 	rest := size - dec.InputOffset() // a line feed, and the document
 	if err == nil && (rest < 1 || rest > 4*pageMax) {

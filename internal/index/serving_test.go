@@ -796,7 +796,9 @@ func TestPagesOfTheCache(t *testing.T) {
 	}
 	none, err := index.Decode(`{"name":"x","files":null,"fetched":"2026-01-02T03:04:05Z"}` + "\n")
 	testbed.Check(t, err == nil && len(none.Names()) == 0 && none.Document() == nil, "%v, %v", none.Names(), err)
-	for _, bad := range []string{"", "{", `{"name":"x"}`, `{"name":"x","more":1}` + "\n", one.String()[:200]} {
+	later, err := index.Decode(`{"name":"x","more":{"a":[1]},"versions":["1"]}` + "\n")
+	testbed.Check(t, err == nil && later.Document() == nil, "a page with a field of a later version: %v", err)
+	for _, bad := range []string{"", "{", `{"name":"x"}`, one.String()[:200]} {
 		_, err := index.Decode(bad)
 		testbed.Check(t, err != nil, "%q is a page", bad)
 	}
