@@ -273,7 +273,7 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 		"FormAndSize": {"POST", box + "/execute", `{"cod":"1","timeout_seconds":0,"env":{"A=B":"1","C":5},"context":"../x"}`, 400, []string{"/cod", "/env/C", "/code", "/timeout_seconds", "/context", "/env/A=B"}},
 		"Create": {
 			"POST", "/v1/sandboxes", `{"name":"a\u0000b","image":"no-such","network":"bridge","ttl_seconds":1,"idle_seconds":1,"resources":{"memory_mb":1,"cpus":0},"labels":{"a/b":"\u0007"},"gpu":{"count":65},"packages":["six","-e ."],"callback_url":"http://127.0.0.1/"}`, 422,
-			[]string{"/name", "/labels/a~1b", "/gpu/count", "/network", "/resources/memory_mb", "/resources/cpus", "/ttl_seconds", "/idle_seconds", "/callback_url", "/image", "/packages/1"},
+			[]string{"/name", "/labels/a~1b", "/gpu/count", "/network", "/resources/memory_mb", "/resources/cpus", "/ttl_seconds", "/idle_seconds", "/image", "/callback_url", "/packages/1"},
 		},
 		"Commands":              {"POST", box + "/commands", `{"commands":["true","",5],"cwd":"a\u0000b"}`, 400, []string{"/commands/2", "/commands/1", "/cwd"}},
 		"Either":                {"POST", box + "/commands", `{"command":"true","commands":["true"]}`, 422, []string{""}},
