@@ -46,7 +46,7 @@ func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error)
 	refusal := rest.Allow(c, scope)
 	leave := func() {}
 	if refusal == nil && (scope == farm.ScopeAdmin || scope == farm.ScopeMetrics) {
-		httpserver.Known(c.Request.Context(), nil)
+		httpserver.Known(c.Request.Context(), "", nil)
 	} else if leave, err = s.gate.Enter(c.Request.Context(), rest.Tenant(c), rest.RequestID(c), c.Writer.Header()); err != nil {
 		return func() {}, err
 	}

@@ -98,7 +98,7 @@ func NewGate(c GateConfig) *Gate {
 func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header) (leave func(), err error) {
 	leave = func() {}
 	quotas, blocked, ok := g.quotas(ctx, tenant)
-	httpserver.Known(ctx, g.Bytes(tenant))
+	httpserver.Known(ctx, tenant, g.Bytes(tenant))
 	if !ok || quotas.RequestsPerMinute < 0 && quotas.MaxConnections < 0 {
 		return leave, nil
 	}

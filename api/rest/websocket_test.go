@@ -86,7 +86,7 @@ func TestFramesCountAsBytes(t *testing.T) {
 	server := httpserver.New(httpserver.Config{Name: "test", Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), HTTP: &http.Server{
 		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(ended)
-			httpserver.Known(r.Context(), left)
+			httpserver.Known(r.Context(), "", left)
 			ws, err := rest.AcceptWebSocket(w, r, nil)
 			if err != nil {
 				t.Error(err)

@@ -11,15 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
-const (
-	// dialTimeout bounds making one connection: an object store is on the same network.
-	dialTimeout = 5 * time.Second
-	// receiveBytes is how much of an object the kernel keeps until it is read, for each connection, in twice as much memory: without a bound 6 MiB and more,
-	// which no budget counts, where a reader was fast before it was slow. Linux lets a program have 208 KiB.
-	receiveBytes = 192 << 10
-)
+// dialTimeout bounds making one connection: an object store is on the same network.
+const dialTimeout = 5 * time.Second
 
 // newTransport makes an HTTP transport that times out when no byte moves, never because a transfer takes long.
 func newTransport(stall time.Duration) *http.Transport {
@@ -31,9 +28,7 @@ func newTransport(stall time.Duration) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetReadBuffer(receiveBytes)
-			}
+			budget.BoundBuffer(conn)
 			return newStallConn(conn, stall), nil
 		},
 		MaxIdleConns:        256,

@@ -119,7 +119,7 @@ func (l *link) used() []string {
 type hostConn struct {
 	net.Conn
 	link  *link
-	leave func() // gives its place among the fast ones back
+	leave func() // gives its large buffer back
 }
 
 // Close implements net.Conn.
@@ -132,27 +132,11 @@ func (c *hostConn) Close() error {
 func (l *link) attach(conn net.Conn) *hostConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.host = &hostConn{Conn: conn, link: l, leave: l.proxy.boundBuffer(conn)}
+	l.host = &hostConn{Conn: conn, link: l, leave: l.proxy.buffers.Bound(l.proxy.tenant, conn)}
 	if l.over {
 		_ = l.host.Close()
 	}
 	return l.host
-}
-
-// boundBuffer bounds what the kernel keeps of a connection until it is read, unless it gets a place among the fast ones, which leave gives back.
-func (p *Proxy) boundBuffer(conn net.Conn) (leave func()) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok || p.fast == nil {
-		return func() {}
-	}
-	place := p.fast.Ask(p.tenant)
-	select {
-	case <-place.Granted():
-	default:
-		place.Leave()
-		_ = tcp.SetReadBuffer(receiveBytes)
-	}
-	return place.Leave
 }
 
 // CloseWrite ends the direction to the host.

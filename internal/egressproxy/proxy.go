@@ -88,10 +88,9 @@ type Options struct {
 	Used   int64            // bytes that the sandbox has transferred before, by other proxies
 	Report func(Connection) // called once for each attempt; must not block; nil: not reported
 	// Budget is charged for the buffers of connections that transfer much; what it does not grant makes them slower. nil: grants everything.
-	Budget *budget.Budget
-	Tenant string // whom the budget charges
-	// Fast are the connections of all proxies of which the kernel may keep as much as it likes (see NewFast); nil: all.
-	Fast *budget.Places
+	Budget  *budget.Budget
+	Tenant  string          // whom the budget charges
+	Buffers *budget.Buffers // of connections to hosts, of all proxies of a process; nil: all have large ones
 
 	SecretPort int            // the only port of hosts with secrets; 0: farm.SecretPort
 	Roots      *x509.CertPool // that sign the certificates of hosts with secrets; nil: the system's
@@ -109,7 +108,7 @@ type Proxy struct {
 	public   func(...netip.Addr) bool
 	budget   *budget.Budget
 	tenant   string
-	fast     *budget.Places
+	buffers  *budget.Buffers
 	rate     *rate.Limiter
 	plain    *httputil.ReverseProxy
 	used     atomic.Int64
@@ -124,22 +123,11 @@ type Proxy struct {
 
 var _ http.Handler = (*Proxy)(nil)
 
-const (
-	// fastHosts is how many connections to hosts a process has of which the kernel keeps what it likes until the sandbox takes it: 6 MiB and more, for
-	// downloads from far away. A tenant has at most half of those that others leave.
-	fastHosts = 16
-	// receiveBytes is what it keeps of the others, in twice as much memory. Linux lets a program have 208 KiB.
-	receiveBytes = 192 << 10
-)
-
-// NewFast makes the places for Options.Fast of all proxies of a process.
-func NewFast() *budget.Places { return budget.NewPlaces(fastHosts) }
-
 // New makes a proxy. The caller must Close it.
 func New(o Options) *Proxy {
 	limits := o.Limits.orDefaults()
 	p := &Proxy{
-		limits: limits, report: o.Report, resolver: o.Resolver, public: o.Public, budget: o.Budget, tenant: o.Tenant, fast: o.Fast,
+		limits: limits, report: o.Report, resolver: o.Resolver, public: o.Public, budget: o.Budget, tenant: o.Tenant, buffers: o.Buffers,
 		rate:  rate.NewLimiter(rate.Limit(float64(limits.ConnectsPerMinute)/time.Minute.Seconds()), limits.ConnectsPerMinute),
 		rules: o.Rules.clone(), links: map[*link]struct{}{},
 	}

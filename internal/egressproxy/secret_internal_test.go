@@ -237,32 +237,29 @@ func TestEscapedSecretIsFound(t *testing.T) {
 	}
 }
 
-// A host that sends fast to a sandbox that reads slowly fills the kernel's buffer of the connection, which no budget counts: a few connections have a large
-// one, of a tenant half of those that others leave.
-func TestFewConnectionsHaveLargeBuffers(t *testing.T) {
+// A host that sends fast to a sandbox that reads slowly fills the kernel's buffer of the connection: a few connections have a large one, until they end.
+func TestFewConnectionsToHostsHaveLargeBuffers(t *testing.T) {
 	t.Parallel()
+	const large, bounded = 16, 2 * 192 << 10
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testbed.Must(t, err)
-	defer func() { _ = listener.Close() }()
-	fast := NewFast()
-	attach := func(tenant string) (*hostConn, bool) {
+	t.Cleanup(func() { _ = listener.Close() })
+	buffers := budget.NewBuffers()
+	attach := func() (*hostConn, bool) {
 		conn, err := net.Dial("tcp", listener.Addr().String())
 		testbed.Must(t, err)
-		host := (&link{proxy: &Proxy{tenant: tenant, fast: fast}}).attach(conn)
+		host := (&link{proxy: &Proxy{tenant: "acme", buffers: buffers}}).attach(conn)
 		t.Cleanup(func() { _ = host.Close() })
-		return host, testbed.ReceiveBuffer(t, conn.(*net.TCPConn)) != 2*receiveBytes
+		return host, testbed.ReceiveBuffer(t, conn.(*net.TCPConn)) == bounded
 	}
-	var first *hostConn
-	for n := range fastHosts/2 + 1 {
-		host, large := attach("acme")
-		if n == 0 {
-			first = host
-		}
-		testbed.Check(t, large == (n < fastHosts/2), "connection %d has a large buffer: %v", n+1, large)
+	first, is := attach()
+	testbed.Check(t, !is, "the first connection is bounded")
+	for range large/2 - 1 {
+		attach()
 	}
-	other, large := attach("other")
-	testbed.Check(t, large, "no connection of another tenant has a large buffer")
-	_, _ = first.Close(), other.Close()
-	_, large = attach("acme")
-	testbed.Check(t, large, "the place of a connection that has ended is not given on")
+	_, is = attach()
+	testbed.Check(t, is, "a connection beyond the share of its tenant is not bounded")
+	_ = first.Close()
+	_, is = attach()
+	testbed.Check(t, !is, "the buffer of a connection that has ended is not given on")
 }

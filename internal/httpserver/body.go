@@ -2,7 +2,6 @@ package httpserver
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -18,15 +17,18 @@ type connKey struct{}
 
 // Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client. After
 // the bytes that the connection writes until its next request, and before it reads on after those that it has read, it waits for the limiter, whose burst is at least
-// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. With TLS it does nothing.
-func Known(ctx context.Context, bytes *rate.Limiter) {
+// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. With the first request of a known caller the kernel's buffer for what the
+// connection receives is bounded, see budget.Buffers. With TLS it does nothing.
+func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 	conn, ok := ctx.Value(connKey{}).(*counted)
 	if !ok {
 		return
 	}
 	conn.in.mu.Lock()
 	conn.known = true
-	conn.size(fmt.Sprintf("%p", bytes))
+	if conn.leave == nil {
+		conn.leave = conn.in.large.Bound(tenant, conn.TCPConn)
+	}
 	conn.in.mu.Unlock()
 	if bytes == nil {
 		return
@@ -36,23 +38,6 @@ func Known(ctx context.Context, bytes *rate.Limiter) {
 			await(ctx, conn.free, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
 		}
 	})
-}
-
-// size bounds what the kernel keeps of a connection for its first request of a known caller, unless it gets a large buffer. What the kernel has may not be
-// taken back, so it stays until the connection ends. in.mu is held.
-func (c *counted) size(caller string) {
-	if c.sized {
-		return
-	}
-	c.sized = true
-	place := c.in.large.Ask(caller)
-	select {
-	case <-place.Granted():
-		c.large = place
-	default:
-		place.Leave()
-		_ = c.SetReadBuffer(receiveBytes)
-	}
 }
 
 // await waits, or until ctx ends or free is closed. Limiter.WaitN would not wait at all where ctx has a deadline before the end.

@@ -43,12 +43,6 @@ const (
 	patience = time.Second
 	// unsentBytes is how much of an answer the kernel keeps that is not on its way, for each connection: without a bound up to 4 MiB.
 	unsentBytes = 64 << 10
-	// receiveBytes is how much of what a client has sent the kernel keeps until it is read, for each connection, in twice as much memory: without a bound
-	// 6 MiB and more, once it was read fast. Linux lets a program have 208 KiB.
-	receiveBytes = 192 << 10
-	// largeBuffers is how many connections of a server have no such bound, which uploads from far away need: with 100 ms to the client and back it lets
-	// 2 MB through in a second. The requests of one limiter (see Known) have at most half of those that others leave.
-	largeBuffers = 16
 )
 
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of one that has sent no request
@@ -61,9 +55,9 @@ type limited struct {
 	stall time.Duration
 
 	mu      sync.Mutex
-	bound   bool           // no connection has a large buffer
-	large   *budget.Places // connections with a large buffer
-	changed *sync.Cond     // open, idle, waiting or closed
+	bound   bool // no connection has a large buffer
+	large   *budget.Buffers
+	changed *sync.Cond // open, idle, waiting or closed
 	open    int
 	closed  bool
 	idle    list.List // of net.Conn between requests, as the HTTP server names them, and with TLS before the first one, the oldest first
@@ -98,7 +92,7 @@ func (w *waiting) Pop() any {
 }
 
 func newLimited(l net.Listener, most int, stall time.Duration, bound bool) *limited {
-	limit := &limited{Listener: l, max: most, stall: stall, bound: bound, large: budget.NewPlaces(largeBuffers), places: map[net.Conn]*list.Element{}}
+	limit := &limited{Listener: l, max: most, stall: stall, bound: bound, large: budget.NewBuffers(), places: map[net.Conn]*list.Element{}}
 	limit.changed = sync.NewCond(&limit.mu)
 	return limit
 }
@@ -136,7 +130,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
 	keepUnsent(tcp, unsentBytes)
 	if l.bound {
-		_ = tcp.SetReadBuffer(receiveBytes)
+		budget.BoundBuffer(tcp)
 	}
 	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release), free: make(chan struct{})}, nil
 }
@@ -307,9 +301,8 @@ type counted struct {
 	free chan struct{} // closed by unpace
 
 	// Guarded by in.mu.
-	known bool          // who has sent the request
-	sized bool          // its buffer is bounded, or large
-	large *budget.Place // nil: it has none
+	known bool   // who has sent the request
+	leave func() // gives its large buffer back; nil: its buffer has its first size
 	heap  *waiting
 	place int // in heap, from 1; 0: it does not wait for its client
 	waits int // how often it has waited
@@ -474,10 +467,11 @@ func (c *counted) SetDeadline(t time.Time) error {
 func (c *counted) Close() error {
 	defer c.release()
 	c.in.mu.Lock()
-	large := c.large
+	leave := c.leave
+	c.leave = func() {} // for a request that comes at the same time
 	c.in.mu.Unlock()
-	if large != nil {
-		large.Leave()
+	if leave != nil {
+		leave()
 	}
 	return c.TCPConn.Close()
 }

@@ -73,11 +73,10 @@ func TestStartAndStop(t *testing.T) {
 func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	t.Parallel()
 	const large = 16
-	callers := map[string]*rate.Limiter{"/a": rate.NewLimiter(1, 1<<20), "/b": rate.NewLimiter(1, 1<<20)}
 	var mu sync.Mutex
 	var accepted []net.Conn
 	c := config(func(w http.ResponseWriter, r *http.Request) {
-		httpserver.Known(r.Context(), callers[r.URL.Path])
+		httpserver.Known(r.Context(), r.URL.Path, nil)
 		_, _ = io.WriteString(w, "here")
 	})
 	c.Accepted = func(conn net.Conn) net.Conn {
@@ -320,7 +319,7 @@ func TestKnownCallersKeepTheirPlaces(t *testing.T) {
 	began := make(chan struct{}, 3)
 	s := limited(t, 2, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/known" {
-			httpserver.Known(r.Context(), nil)
+			httpserver.Known(r.Context(), "", nil)
 		}
 		began <- struct{}{}
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -351,12 +350,12 @@ func TestBytesOfKnownCallers(t *testing.T) {
 		case "/unknown":
 			_, _ = io.WriteString(w, text)
 		case "/known":
-			httpserver.Known(r.Context(), left)
+			httpserver.Known(r.Context(), "", left)
 			began <- struct{}{}
 			body, _ := io.ReadAll(r.Body)
 			_, _ = w.Write(body)
 		case "/hijacked":
-			httpserver.Known(r.Context(), left)
+			httpserver.Known(r.Context(), "", left)
 			conn, _, err := http.NewResponseController(w).Hijack()
 			testbed.Check(t, err == nil, "hijack: %v", err)
 			began <- struct{}{}
@@ -398,7 +397,7 @@ func TestReadersPayBeforeTheyReadOn(t *testing.T) {
 		defer close(ended)
 		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Millisecond)
 		defer cancel()
-		httpserver.Known(ctx, left)
+		httpserver.Known(ctx, "", left)
 		testbed.Check(t, left.AllowN(time.Now(), 1<<20), "there is nothing left")
 		close(began)
 		n, err := io.ReadFull(r.Body, make([]byte, 1))
@@ -420,7 +419,7 @@ func TestAConnectionThatEndsIsNotPaced(t *testing.T) {
 	ended := make(chan struct{})
 	s := limited(t, 1, func(_ http.ResponseWriter, r *http.Request) {
 		defer close(ended)
-		httpserver.Known(r.Context(), left)
+		httpserver.Known(r.Context(), "", left)
 		testbed.Check(t, left.AllowN(time.Now(), 1<<20), "there is nothing left")
 		httpserver.Spend(r.Context(), 1)
 		paid := make(chan struct{})

@@ -76,7 +76,7 @@ type Deps struct {
 type Egress struct {
 	deps    Deps
 	metrics *metrics
-	fast    *budget.Places // see egressproxy.NewFast
+	buffers *budget.Buffers
 
 	mu   sync.Mutex
 	open map[farm.Ref]map[*Exit]struct{} // a connection to an agent may begin before the one before it has ended
@@ -87,7 +87,7 @@ func New(deps Deps) (*Egress, error) {
 	if deps.Limits == (farm.Limits{}) {
 		deps.Limits = farm.DefaultLimits()
 	}
-	e := &Egress{deps: deps, metrics: newMetrics(), fast: egressproxy.NewFast(), open: map[farm.Ref]map[*Exit]struct{}{}}
+	e := &Egress{deps: deps, metrics: newMetrics(), buffers: budget.NewBuffers(), open: map[farm.Ref]map[*Exit]struct{}{}}
 	if deps.Metrics == nil {
 		return e, nil
 	}
@@ -120,7 +120,7 @@ func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 	l := e.deps.Limits
 	x.proxy = egressproxy.New(egressproxy.Options{
 		Limits: egressproxy.Limits{Connections: l.EgressConnections, ConnectsPerMinute: l.EgressConnectsPerMinute, Bytes: int64(l.EgressMB) << 20},
-		Used:   used, Report: x.log.add, Budget: e.deps.Budget, Tenant: s.Tenant, Fast: e.fast, Resolver: e.deps.Resolver, Public: e.public(),
+		Used:   used, Report: x.log.add, Budget: e.deps.Budget, Tenant: s.Tenant, Buffers: e.buffers, Resolver: e.deps.Resolver, Public: e.public(),
 		SecretPort: e.deps.SecretPort, Roots: e.deps.Roots,
 	})
 	e.add(x)
