@@ -41,16 +41,11 @@ func (s submitter) Cancel(context.Context, farm.Ref) (*farm.Job, error) {
 func TestBatchReadsOneResultAtATime(t *testing.T) {
 	t.Parallel()
 	const jobs, tenant = 5, "acme"
-	mini := miniredis.RunT(t)
-	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	documents := storetest.NewDocuments()
-	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
-	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
-	ctx := t.Context()
-	testbed.Must(t, st.Heartbeat(ctx, farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	st := records(t, documents)
 	s := service.New(service.Deps{Submitter: submitter{st}, Store: st}, service.Options{})
 	memory := budget.New(16 << 20)
-	ctx, hold := memory.With(ctx, tenant, time.Minute)
+	ctx, hold := memory.With(t.Context(), tenant, time.Minute)
 	t.Cleanup(hold.Release)
 
 	entry := json.RawMessage(`{"kind":"run","code":"1"}`)
@@ -92,14 +87,21 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	}
 }
 
-// The list of packages, and a lookup of many, reads each job that installed some once: one has up to a hundred, and a long result.
-func TestPackagesReadAJobOnce(t *testing.T) {
-	t.Parallel()
+// records is a store that one worker is registered in.
+func records(t *testing.T, documents *storetest.Documents) *store.Store {
+	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	documents := storetest.NewDocuments()
 	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
 	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
 	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	return st
+}
+
+// The list of packages, and a lookup of many, reads each job that installed some once: one has up to a hundred, and a long result.
+func TestPackagesReadAJobOnce(t *testing.T) {
+	t.Parallel()
+	documents := storetest.NewDocuments()
+	st := records(t, documents)
 	s := service.New(service.Deps{Submitter: submitter{st}, Store: st}, service.Options{})
 	out, err := s.Run(t.Context(), service.Call{Tenant: "acme"}, wire.RunRequest{Code: "1", Packages: []string{"numpy", "pandas", "six"}})
 	testbed.Must(t, err)
@@ -141,11 +143,8 @@ func TestPackagesReadAJobOnce(t *testing.T) {
 // Each twenty jobs that installed packages of a sandbox count as a request, and what is queued is counted without its records.
 func TestListsOfJobsReadFewRecords(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	documents := storetest.NewDocuments()
-	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
-	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
-	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	st := records(t, documents)
 	counted, refused := 0, error(nil)
 	more := func(_ context.Context, _ string, n int) (int, error) { counted += n; return n, refused }
 	s := service.New(service.Deps{Submitter: submitter{st}, Store: st, Queues: depths{{Name: "cpu"}}, More: more}, service.Options{})
@@ -163,6 +162,13 @@ func TestListsOfJobsReadFewRecords(t *testing.T) {
 		list, err := s.PackageList(t.Context(), "acme", box)
 		testbed.Must(t, err)
 		testbed.Check(t, counted == c.more && len(list.Items) == jobs, "a list of %d packages counts %d requests more, want %d", len(list.Items), counted, c.more)
+		counted = 0
+		lookup := s.Packages("acme", box)
+		for _, p := range list.Items {
+			_, err := lookup.Package(t.Context(), p.Manager, p.Name)
+			testbed.Must(t, err)
+		}
+		testbed.Diff(t, fmt.Sprintf("requests that a lookup of %d packages counts as more", jobs), c.more, counted)
 	}
 	refused = errors.New("beyond the quota")
 	_, err = s.PackageList(t.Context(), "acme", box)
@@ -187,10 +193,7 @@ func (d depths) Depths(context.Context) ([]farm.QueueDepth, error) { return d, n
 func TestABatchKeepsNoLongRequests(t *testing.T) {
 	t.Parallel()
 	const long = 20 << 10 // the request of each entry is a document
-	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: storetest.NewDocuments()})
-	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
-	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	st := records(t, storetest.NewDocuments())
 	const head, tail = `{"kind":"run","labels":{"a":"b"},"code":"`, `"}`
 	code := func(size int) string { return strings.Repeat("x", size-len(head+tail)) } // of an entry
 	entry := func(size int) json.RawMessage { return json.RawMessage(head + code(size) + tail) }
@@ -320,10 +323,7 @@ func TestEntriesOfABatchAreCheckedOnACore(t *testing.T) {
 func TestARequestThatWaitsHoldsNoBody(t *testing.T) {
 	t.Parallel()
 	const size, many = 1 << 20, 1000
-	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: storetest.NewDocuments()})
-	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
-	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	st := records(t, storetest.NewDocuments())
 	a := storetest.Create()
 	_, err := st.Accept(t.Context(), a)
 	testbed.Must(t, err)

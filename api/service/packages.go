@@ -18,6 +18,9 @@ import (
 // lookupWait bounds a lookup in a sandbox, which does not wait in the sandbox's FIFO and takes a few milliseconds.
 const lookupWait = 20 * time.Second
 
+// jobsPerRequest is how many jobs that installed packages one request reads. Further ones count as more requests.
+const jobsPerRequest = 20
+
 // npmMark is the prefix of npm packages where names of both managers are stored together.
 const npmMark = farm.ManagerNpm + ":"
 
@@ -102,8 +105,8 @@ func (s *Service) Packages(tenant, sandboxID string) *PackageLookup {
 	return &PackageLookup{s: s, tenant: tenant, sandboxID: sandboxID, jobs: map[string]*farm.Job{}}
 }
 
-// PackageLookup looks packages of one sandbox up. It looks into the sandbox once at most, and reads each job once: each look is a job of its own. What
-// changes meanwhile is not seen. It is not safe for concurrent use.
+// PackageLookup looks packages of one sandbox up. It looks into the sandbox once at most, and reads each job once: each look is a job of its own, and each
+// jobsPerRequest jobs count as one more request. What changes meanwhile is not seen. It is not safe for concurrent use.
 type PackageLookup struct {
 	s                 *Service
 	tenant, sandboxID string
@@ -175,9 +178,14 @@ func (l *PackageLookup) job(ctx context.Context, id string) (*farm.Job, error) {
 	if job, there := l.jobs[id]; there {
 		return job, nil
 	}
+	if read := len(l.jobs); read > 0 && read%jobsPerRequest == 0 {
+		if _, err := l.s.More(ctx, l.tenant, 1); err != nil {
+			return nil, err
+		}
+	}
 	held := budget.Held(ctx)
-	job, err := l.s.packageJob(ctx, l.tenant, id)
-	if err != nil {
+	job, err := l.s.Store.Job(ctx, farm.Ref{Tenant: l.tenant, ID: id})
+	if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
 		return nil, err
 	}
 	if job != nil {
@@ -215,15 +223,6 @@ func (s *Service) packageName(manager, name string) (string, string, error) {
 		return "", "", farm.Invalidf("%q is not the name of a package: give only the name, such as numpy", farm.Shorten(name))
 	}
 	return manager, normal, nil
-}
-
-// packageJob reads the last job of packages; nil: its record is deleted.
-func (s *Service) packageJob(ctx context.Context, tenant, id string) (*farm.Job, error) {
-	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: id})
-	if farm.CodeOf(err) == farm.CodeNotFound {
-		return nil, nil
-	}
-	return job, err
 }
 
 // recorded fills in the outcome of a package's last job. Without one, the package is looked up in the sandbox.
@@ -298,9 +297,6 @@ func (s *Service) look(ctx context.Context, tenant string, box *farm.Sandbox) (f
 	return out.record.Result.Packages, true, nil
 }
 
-// jobsPerRequest is how many jobs that installed packages one request reads. Further ones count as more requests.
-const jobsPerRequest = 20
-
 // PackageList lists the packages of a sandbox: installed ones, running installs and failed installs.
 func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wire.Items[wire.Package], error) {
 	list := wire.Items[wire.Package]{Items: []wire.Package{}}
@@ -324,15 +320,9 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 	for key, id := range jobs {
 		keysOf[id] = append(keysOf[id], key)
 	}
-	held, read := budget.Held(ctx), 0
+	lookup := s.Packages(tenant, box.ID)
 	for id, keys := range keysOf {
-		if read > 0 && read%jobsPerRequest == 0 {
-			if _, err := s.More(ctx, tenant, 1); err != nil {
-				return list, err
-			}
-		}
-		read++
-		job, err := s.packageJob(ctx, tenant, id)
+		job, err := lookup.job(ctx, id)
 		if err != nil {
 			return list, err
 		}
@@ -351,7 +341,6 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 			}
 			byKey[key] = current
 		}
-		budget.Keep(ctx, held) // nothing of the job but these outcomes
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		list.Items = append(list.Items, byKey[key])

@@ -86,9 +86,9 @@ const (
 	IndexRate          Index = "rate"      // number: when all requests that were admitted would be over if they came evenly
 	IndexConnections   Index = "conn"      // sorted set: the requests that are served, by the ends of their leases
 	IndexMemory        Index = "mem"       // hash: the bytes of jobs and sandboxes in Redis: unfinished, finished
-	IndexEnded         Index = "ended"     // sorted set: finished jobs and ended sandboxes with their bytes, by when their records expire
-	IndexNeeded        Index = "needed"    // sorted set: of the same, the ended sandboxes whose container may still run: they are not in the one before
-	IndexOwed          Index = "owed"      // sorted set: of the same, finished jobs whose callback is not delivered, once they were in the way of others that may go
+	IndexEnded         Index = "ended"     // sorted set: finished jobs and ended sandboxes with their bytes, by when their records expire, but those of the next two
+	IndexNeeded        Index = "needed"    // sorted set: the ended sandboxes whose container may still run
+	IndexOwed          Index = "owed"      // sorted set: finished jobs whose callback is not delivered, once they were in the way of others that may go
 	IndexStored        Index = "stored"    // hash: the bytes in the object store: bytes, artifacts, reserved, kept; and manifests, of the lists of artifacts in Redis
 	IndexDocuments     Index = "docs"      // sorted set: the records with documents, and staged uploads, by when those are removed
 	IndexKept          Index = "kept"      // hash: what each entry of that index counts, in bytes

@@ -1,5 +1,5 @@
--- What a queued job waits for; it only reads, and looks at the first MAX_PLACE jobs of a FIFO: lists ask for each of their jobs. ARGV: id. Replies {'notfound'} if the job is gone or does not wait, else {'ok', names and values that
--- alternate}, see Wait.
+-- What a queued job waits for; it only reads, and looks at the first MAX_PLACE jobs of a FIFO: lists ask for each of their jobs. ARGV: id.
+-- Replies {'notfound'} if the job is gone or does not wait, else {'ok', names and values that alternate}, see Wait.
 local id, MAX_PLACE = ARGV[3], 1000
 local j = call('HMGET', jobKey(id), 'state', 'kind', 'sandbox', 'queue', 'inline', 'left', 'aq')
 if j[1] ~= 'queued' then return {'notfound'} end
