@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // dialTimeout bounds making one connection: an object store is on the same network.
@@ -28,7 +28,9 @@ func newTransport(stall time.Duration) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			budget.BoundBuffer(conn)
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				httpserver.BoundBuffer(tcp)
+			}
 			return newStallConn(conn, stall), nil
 		},
 		MaxIdleConns:        256,

@@ -3,7 +3,6 @@ package budget
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 )
 
@@ -31,43 +30,6 @@ func (p *Place) Granted() <-chan struct{} { return p.waiter.granted }
 
 // Leave gives the place back, or ends the request if it was not granted. A second call does nothing.
 func (p *Place) Leave() { p.once.Do(func() { p.pool.leave(p.waiter) }) }
-
-const (
-	// receiveBytes is how much of what was sent the kernel keeps until it is read, for each connection, in twice as much memory: without a bound 6 MiB and
-	// more, which no budget counts, where a reader was fast before it was slow. Linux lets a program have 208 KiB.
-	receiveBytes = 192 << 10
-	// largeBuffers is how many connections have no such bound, which transfers from far away need: with 100 ms there and back it lets 2 MB through in a
-	// second.
-	largeBuffers = 16
-)
-
-// Buffers are a few connections of which the kernel keeps as much as it likes, shared as Places are. nil: all have large ones.
-type Buffers struct{ large *Places }
-
-// NewBuffers makes large buffers for the connections of one server, or of one client.
-func NewBuffers() *Buffers { return &Buffers{NewPlaces(largeBuffers)} }
-
-// Bound bounds a connection as BoundBuffer does, unless its tenant gets a large buffer, which leave gives back when the connection has ended. A second call
-// of leave does nothing.
-func (b *Buffers) Bound(tenant string, conn net.Conn) (leave func()) {
-	if b == nil {
-		return func() {}
-	}
-	place := b.large.Ask(tenant)
-	if !place.waiter.isGranted() {
-		place.Leave()
-		BoundBuffer(conn)
-	}
-	return place.Leave
-}
-
-// BoundBuffer bounds what the kernel keeps of a TCP connection until it is read. What it has may not be taken back, so the bound stays until the connection
-// ends.
-func BoundBuffer(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetReadBuffer(receiveBytes)
-	}
-}
 
 // core is the share of the process's cores that one request has.
 type core struct {

@@ -3,7 +3,6 @@ package budget_test
 import (
 	"context"
 	"errors"
-	"net"
 	"runtime"
 	"testing"
 
@@ -45,43 +44,6 @@ func TestTenantHasAtMostHalfOfThePlaces(t *testing.T) {
 			t.Error("a place that became free did not go to the one that waited")
 		}
 	}
-}
-
-// What was sent and is not read stays in the kernel, and no budget counts it: few connections have a large buffer for it, of a tenant half of those that
-// others leave.
-func TestFewConnectionsHaveLargeBuffers(t *testing.T) {
-	t.Parallel()
-	const large, bounded = 16, 2 * 192 << 10
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testbed.Must(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	bound := func(b *budget.Buffers, tenant string) (leave func(), is bool) {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		testbed.Must(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		leave = b.Bound(tenant, conn)
-		return leave, testbed.ReceiveBuffer(t, conn.(*net.TCPConn)) == bounded
-	}
-	buffers := budget.NewBuffers()
-	var first func()
-	for n := range large/2 + 1 {
-		leave, is := bound(buffers, "acme")
-		if n == 0 {
-			first = leave
-		}
-		testbed.Check(t, is == (n >= large/2), "connection %d is bounded: %v", n+1, is)
-	}
-	other, is := bound(buffers, "other")
-	testbed.Check(t, !is, "no connection of another tenant has a large buffer")
-	other()
-	first()
-	first()
-	_, is = bound(buffers, "acme")
-	testbed.Check(t, !is, "the buffer of a connection that has ended is not given on")
-	_, is = bound(buffers, "acme")
-	testbed.Check(t, is, "a buffer is given on twice")
-	_, is = bound(nil, "acme")
-	testbed.Check(t, !is, "without Buffers a connection is bounded")
 }
 
 // A request that ends before it is granted takes nothing, and those behind it move up.

@@ -132,7 +132,10 @@ func (c *hostConn) Close() error {
 func (l *link) attach(conn net.Conn) *hostConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.host = &hostConn{Conn: conn, link: l, leave: l.proxy.buffers.Bound(l.proxy.tenant, conn)}
+	l.host = &hostConn{Conn: conn, link: l, leave: func() {}}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		l.host.leave = l.proxy.buffers.Bound(l.proxy.tenant, tcp)
+	}
 	if l.over {
 		_ = l.host.Close()
 	}

@@ -34,6 +34,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // Limits bound what one sandbox may do. A field that is not positive means its default (see DefaultLimits).
@@ -89,8 +90,8 @@ type Options struct {
 	Report func(Connection) // called once for each attempt; must not block; nil: not reported
 	// Budget is charged for the buffers of connections that transfer much; what it does not grant makes them slower. nil: grants everything.
 	Budget  *budget.Budget
-	Tenant  string          // whom the budget charges
-	Buffers *budget.Buffers // of connections to hosts, of all proxies of a process; nil: all have large ones
+	Tenant  string              // whom the budget charges
+	Buffers *httpserver.Buffers // of connections to hosts, of all proxies of a process; nil: all have large ones
 
 	SecretPort int            // the only port of hosts with secrets; 0: farm.SecretPort
 	Roots      *x509.CertPool // that sign the certificates of hosts with secrets; nil: the system's
@@ -108,7 +109,7 @@ type Proxy struct {
 	public   func(...netip.Addr) bool
 	budget   *budget.Budget
 	tenant   string
-	buffers  *budget.Buffers
+	buffers  *httpserver.Buffers
 	rate     *rate.Limiter
 	plain    *httputil.ReverseProxy
 	used     atomic.Int64

@@ -14,11 +14,14 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sent is a call that the engine's client made.
 type sent struct {

@@ -13,8 +13,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 const (
@@ -55,8 +53,7 @@ type limited struct {
 	stall time.Duration
 
 	mu      sync.Mutex
-	bound   bool // no connection has a large buffer
-	large   *budget.Buffers
+	large   *Buffers
 	changed *sync.Cond // open, idle, waiting or closed
 	open    int
 	closed  bool
@@ -91,8 +88,8 @@ func (w *waiting) Pop() any {
 	return last
 }
 
-func newLimited(l net.Listener, most int, stall time.Duration, bound bool) *limited {
-	limit := &limited{Listener: l, max: most, stall: stall, bound: bound, large: budget.NewBuffers(), places: map[net.Conn]*list.Element{}}
+func newLimited(l net.Listener, most int, stall time.Duration) *limited {
+	limit := &limited{Listener: l, max: most, stall: stall, large: NewBuffers(), places: map[net.Conn]*list.Element{}}
 	limit.changed = sync.NewCond(&limit.mu)
 	return limit
 }
@@ -129,9 +126,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	l.open++
 	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
 	keepUnsent(tcp, unsentBytes)
-	if l.bound {
-		budget.BoundBuffer(tcp)
-	}
+	BoundBuffer(tcp)
 	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release), free: make(chan struct{})}, nil
 }
 
@@ -302,7 +297,7 @@ type counted struct {
 
 	// Guarded by in.mu.
 	known bool   // who has sent the request
-	leave func() // gives its large buffer back; nil: its buffer has its first size
+	leave func() // gives its large buffer back; nil: it did not ask for one
 	heap  *waiting
 	place int // in heap, from 1; 0: it does not wait for its client
 	waits int // how often it has waited

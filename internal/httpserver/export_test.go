@@ -5,6 +5,9 @@ import "net"
 // DefaultConnections is for tests.
 var DefaultConnections = defaultConnections
 
+// LargeBuffers is for tests.
+var LargeBuffers = largeBuffers
+
 // The limits are for tests.
 const (
 	HeaderLines = headerLines

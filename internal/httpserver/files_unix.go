@@ -5,6 +5,7 @@ package httpserver
 import (
 	"math"
 	"net"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,19 @@ func Files() int64 {
 		return math.MaxInt64
 	}
 	return int64(limit.Cur) //nolint:gosec // checked above
+}
+
+// bufferLock is SO_BUF_LOCK of Linux 5.14 and later: whether the sizes of a socket's buffers are fixed.
+const bufferLock = 72
+
+// freeBuffer ends the bound of SetReadBuffer: the kernel sizes the buffer by how fast it is read. A kernel that cannot do that keeps the bound.
+func freeBuffer(conn *net.TCPConn) {
+	if runtime.GOOS != "linux" {
+		return
+	}
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, bufferLock, 0) }) //nolint:gosec // a descriptor
+	}
 }
 
 // keepUnsent bounds what the kernel keeps of a connection that is not on its way to the client. A kernel that cannot do that does without.

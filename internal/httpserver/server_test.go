@@ -13,8 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -66,41 +64,6 @@ func TestStartAndStop(t *testing.T) {
 	if _, err := get(t.Context(), s.Addr()); err == nil {
 		t.Error("GET after Stop = nil, want an error")
 	}
-}
-
-// What a client sends and nobody reads stays in the kernel, and no budget counts it: few connections have a large buffer for it, and a caller half of those that
-// others leave.
-func TestTheKernelKeepsLittleOfClients(t *testing.T) {
-	t.Parallel()
-	const large = 16
-	var mu sync.Mutex
-	var accepted []net.Conn
-	c := config(func(w http.ResponseWriter, r *http.Request) {
-		httpserver.Known(r.Context(), r.URL.Path, nil)
-		_, _ = io.WriteString(w, "here")
-	})
-	c.Accepted = func(conn net.Conn) net.Conn {
-		mu.Lock()
-		defer mu.Unlock()
-		accepted = append(accepted, conn)
-		return conn
-	}
-	s := httpserver.New(c)
-	testbed.Must(t, s.Start(t.Context()))
-	t.Cleanup(s.Stop)
-	bounded := func(path string) bool {
-		cl := dial(t, s)
-		cl.send(path)
-		cl.answer()
-		mu.Lock()
-		defer mu.Unlock()
-		return testbed.ReceiveBuffer(t, accepted[len(accepted)-1].(syscall.Conn)) == 2*192<<10
-	}
-	for n := range large/2 + 1 {
-		is := bounded("/a")
-		testbed.Check(t, is == (n >= large/2), "the buffer of connection %d is bounded: %v", n+1, is)
-	}
-	testbed.Check(t, !bounded("/b"), "another caller has no large buffer")
 }
 
 func TestWithoutAnAddressNothingListens(t *testing.T) {

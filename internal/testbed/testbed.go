@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -168,14 +169,17 @@ func Runs(t *testing.T, checks, steps int) {
 	t.Logf("to repeat these runs: -rapid.seed=%s -rapid.checks=%s -rapid.steps=%s", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.steps").Value)
 }
 
-// ReceiveBuffer is how much memory the kernel may use for what has come over a connection and is not read, in bytes.
+// ReceiveBuffer is how much memory the kernel may use for what has come over a connection and is not read, in bytes; 0: as much as it likes.
 func ReceiveBuffer(tb testing.TB, conn syscall.Conn) (bytes int) {
 	tb.Helper()
 	raw, err := conn.SyscallConn()
 	Must(tb, err)
 	var failed error
 	Must(tb, raw.Control(func(fd uintptr) {
-		bytes, failed = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+		var fixed int
+		if fixed, failed = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK); fixed&unix.SOCK_RCVBUF_LOCK != 0 {
+			bytes, failed = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+		}
 	}))
 	Must(tb, failed)
 	return bytes

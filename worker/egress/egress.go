@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -76,7 +77,7 @@ type Deps struct {
 type Egress struct {
 	deps    Deps
 	metrics *metrics
-	buffers *budget.Buffers
+	buffers *httpserver.Buffers
 
 	mu   sync.Mutex
 	open map[farm.Ref]map[*Exit]struct{} // a connection to an agent may begin before the one before it has ended
@@ -87,7 +88,7 @@ func New(deps Deps) (*Egress, error) {
 	if deps.Limits == (farm.Limits{}) {
 		deps.Limits = farm.DefaultLimits()
 	}
-	e := &Egress{deps: deps, metrics: newMetrics(), buffers: budget.NewBuffers(), open: map[farm.Ref]map[*Exit]struct{}{}}
+	e := &Egress{deps: deps, metrics: newMetrics(), buffers: httpserver.NewBuffers(), open: map[farm.Ref]map[*Exit]struct{}{}}
 	if deps.Metrics == nil {
 		return e, nil
 	}

@@ -1,0 +1,90 @@
+package httpserver_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/httpserver"
+	"github.com/sandfarm/sandfarm/internal/testbed"
+)
+
+// What a client sends and nobody reads stays in the kernel, and no budget counts it: few connections have a large buffer for it, and a caller half of those that
+// others leave.
+func TestTheKernelKeepsLittleOfClients(t *testing.T) {
+	t.Parallel()
+	large := max(httpserver.LargeBuffers(), 2)
+	var mu sync.Mutex
+	var accepted []net.Conn
+	c := config(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			httpserver.Known(r.Context(), r.URL.Path, nil)
+		}
+		_, _ = io.WriteString(w, "here")
+	})
+	c.Accepted = func(conn net.Conn) net.Conn {
+		mu.Lock()
+		defer mu.Unlock()
+		accepted = append(accepted, conn)
+		return conn
+	}
+	s := httpserver.New(c)
+	testbed.Must(t, s.Start(t.Context()))
+	t.Cleanup(s.Stop)
+	bounded := func(path string) bool {
+		cl := dial(t, s)
+		cl.send(path)
+		cl.answer()
+		mu.Lock()
+		defer mu.Unlock()
+		return testbed.ReceiveBuffer(t, accepted[len(accepted)-1].(syscall.Conn)) == 2*192<<10
+	}
+	for n := range large/2 + 1 { // of two or three places one
+		is := bounded("/a")
+		testbed.Check(t, is == (n >= large/2), "the buffer of connection %d is bounded: %v", n+1, is)
+	}
+	testbed.Check(t, bounded("/"), "without a known caller a connection has a large buffer")
+	testbed.Check(t, !bounded("/b"), "another caller has no large buffer")
+}
+
+// What was sent and is not read stays in the kernel, and no budget counts it: few connections have a large buffer for it, of a tenant half of those that
+// others leave.
+func TestFewConnectionsHaveLargeBuffers(t *testing.T) {
+	t.Parallel()
+	const bounded = 2 * 192 << 10
+	large := max(httpserver.LargeBuffers(), 2)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	bound := func(b *httpserver.Buffers, tenant string) (leave func(), is bool) {
+		dialed, err := net.Dial("tcp", listener.Addr().String())
+		testbed.Must(t, err)
+		conn := dialed.(*net.TCPConn)
+		t.Cleanup(func() { _ = conn.Close() })
+		leave = b.Bound(tenant, conn)
+		return leave, testbed.ReceiveBuffer(t, conn) == bounded
+	}
+	buffers := httpserver.NewBuffers()
+	var first func()
+	for n := range large/2 + 1 { // of two or three places one
+		leave, is := bound(buffers, "acme")
+		if n == 0 {
+			first = leave
+		}
+		testbed.Check(t, is == (n >= large/2), "connection %d is bounded: %v", n+1, is)
+	}
+	other, is := bound(buffers, "other")
+	testbed.Check(t, !is, "no connection of another tenant has a large buffer")
+	other()
+	first()
+	first()
+	_, is = bound(buffers, "acme")
+	testbed.Check(t, !is, "the buffer of a connection that has ended is not given on")
+	_, is = bound(buffers, "acme")
+	testbed.Check(t, is, "a buffer is given on twice")
+	_, is = bound(nil, "acme")
+	testbed.Check(t, !is, "without Buffers a connection is bounded")
+}
