@@ -185,15 +185,15 @@ func (c *checker) boxes() {
 		if record.TTL != 0 {
 			c.fail("sandbox %s is %s, but expires after %d ms", id, b.State, record.TTL)
 		}
-		if b.charge == "" && c.ranOnce(b) {
-			continue // it counts against no quota any more
-		}
-		open[id] = b.Seq
 		var memory, cores, gpus int64
 		if _, err := fmt.Sscan(b.charge, &memory, &cores, &gpus); err != nil {
 			c.fail("sandbox %s is %s, and is charged %q", id, b.State, b.charge)
 		}
 		use["mem"], use["mcpu"], use["gpus"] = use["mem"]+memory, use["mcpu"]+cores, use["gpus"]+gpus
+		if !b.open && c.ranOnce(b) {
+			continue
+		}
+		open[id] = b.Seq
 		if busy := c.busy(id); (b.State == farm.SandboxBusy) != busy && (b.State == farm.SandboxBusy || b.State == farm.SandboxReady) {
 			c.fail("sandbox %s is %s, but a job of its FIFO runs: %v", id, b.State, busy)
 		}

@@ -53,6 +53,7 @@ type boxRecord struct {
 	Seq             int64
 
 	charge              string
+	open                bool // it counts as a sandbox
 	expires, used, idle int64
 }
 
@@ -148,7 +149,7 @@ func decode(dump storetest.Dump) (*records, error) {
 		case "sbx":
 			r.Boxes[id] = &boxRecord{
 				ID: id, Node: f.Hash["node"], Close: f.Hash["close"], State: farm.SandboxState(f.Hash["state"]), Seq: f.int("seq"), Generation: int(max(f.int("gen"), 1)),
-				charge: f.Hash["charge"], expires: f.int("expires"), used: f.int("used"), idle: f.int("idle"),
+				charge: f.Hash["charge"], open: f.Hash["size"] != "", expires: f.int("expires"), used: f.int("used"), idle: f.int("idle"),
 			}
 		}
 		if f.err != nil {

@@ -114,18 +114,16 @@ func (w *world) overQuota(r *records, a store.Accept) bool {
 	if unfinished >= w.limits.MaxQueued {
 		return true
 	}
-	quotas, open := w.limits.Quotas, w.openBoxes(r)
-	return a.Sandbox != nil && (open >= quotas.MaxSandboxes || quotas.MaxMemoryMB >= 0 && (open+1)*modelMemory > quotas.MaxMemoryMB)
-}
-
-// openBoxes counts the sandboxes that count against quotas.
-func (w *world) openBoxes(r *records) (n int) {
+	quotas, open, all := w.limits.Quotas, 0, 0
 	for _, b := range r.Boxes {
-		if !b.State.Final() && b.charge != "" {
-			n++
+		if !b.State.Final() {
+			all++
+			if b.open {
+				open++
+			}
 		}
 	}
-	return n
+	return a.Sandbox != nil && (open >= quotas.MaxSandboxes || quotas.MaxMemoryMB >= 0 && (all+1)*modelMemory > quotas.MaxMemoryMB)
 }
 
 // shareFor is the queue share of a job.

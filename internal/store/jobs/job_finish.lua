@@ -95,8 +95,8 @@ if not inline and not outsideFIFO then
   if first and state == 'running' then freeSandbox(box, true) end
 end
 
--- The sandbox of a run can run nothing more: it only waits for its end.
-if kind == 'run' and call('HGET', sandboxKey(box), 'state') == 'closing' then releaseQuotas(box) end
+-- The sandbox of a run only waits for its end.
+if kind == 'run' and call('HGET', sandboxKey(box), 'state') == 'closing' then closeRecord(box) end
 
 -- A sandbox whose creation did not succeed ends with it.
 local ended = ''

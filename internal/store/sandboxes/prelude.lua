@@ -94,9 +94,8 @@ local function chargeEndedRecord(box, expires)
   call('ZADD', s[2] and NEEDED or ENDED, int(expires), 'sbx:' .. box .. ' ' .. has)
 end
 
--- A sandbox that can run nothing more does not count against the quotas.
-local function releaseQuotas(box)
-  refundSandbox(box)
+-- A sandbox that can run nothing more is not open. Its memory, cores and GPUs count until it has ended, with its container.
+local function closeRecord(box)
   refundRecord(box)
   call('ZREM', OPEN_SANDBOXES, box)
 end
@@ -156,7 +155,8 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
   if state == 'closing' then indexClosing(box) end
   if final(SANDBOXES, state) then
     call('HSET', k, 'closed', NOW)
-    releaseQuotas(box)
+    closeRecord(box)
+    refundSandbox(box)
     refundCheckpoint(box)
     unindexNode(box, call('HGET', k, 'node') or '')
     call('DEL', secretsKey(box))

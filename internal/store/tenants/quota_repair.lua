@@ -26,10 +26,14 @@ local function placeOf(box)
 end
 
 local truth = {mem = 0, mcpu = 0, gpus = 0}
+local function count(mem, mcpu, gpus)
+  truth.mem, truth.mcpu, truth.gpus = truth.mem + mem, truth.mcpu + mcpu, truth.gpus + gpus
+end
+
 for _, box in ipairs(call('ZRANGE', OPEN_SANDBOXES, 0, -1)) do
   local mem, mcpu, gpus = chargeOf(box)
   if mem then
-    truth.mem, truth.mcpu, truth.gpus = truth.mem + mem, truth.mcpu + mcpu, truth.gpus + gpus
+    count(mem, mcpu, gpus)
     local node = placeOf(box)
     if node then
       if call('SISMEMBER', onNodeKey(node), box) == 0 then drift.nodes = drift.nodes + 1 end
@@ -45,6 +49,8 @@ for _, node in ipairs(call('SMEMBERS', NODES)) do
     if placeOf(box) ~= node then
       unindexNode(box, node)
       drift.nodes = drift.nodes + 1
+    elseif not call('ZSCORE', OPEN_SANDBOXES, box) and call('HEXISTS', sandboxKey(box), 'charge') == 1 then
+      count(chargeOf(box)) -- of a run that has ended
     end
   end
 end
