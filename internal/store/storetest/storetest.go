@@ -80,7 +80,7 @@ func Run(t *testing.T, factory Factory) {
 		"BadCursor":                       badCursor,
 		"Deadlines":                       deadlines,
 		"SandboxesAreRestored":            sandboxesAreRestored,
-		"EndedRunFreesItsQuotas":          endedRunFreesItsQuotas,
+		"EndedRunFreesItsPlace":           endedRunFreesItsPlace,
 		"LaterGenerationIsRestored":       laterGenerationIsRestored,
 		"JobMayRepeatItsMove":             jobMayRepeatItsMove,
 		"PatchesDoNotUndoEachOther":       patchesDoNotUndoEachOther,
