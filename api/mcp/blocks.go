@@ -60,6 +60,10 @@ func (c *call) pictures(out *runOutcome) pictures {
 		budget.Keep(c.ctx, held)
 		return blockOf[key]
 	}
+	listed := make(map[string]wire.Artifact, len(out.artifacts))
+	for _, a := range out.artifacts {
+		listed[a.ID] = a
+	}
 	displayed := false
 	for _, v := range out.values {
 		r, ok := v.First(pictureTypes()...)
@@ -72,11 +76,10 @@ func (c *call) pictures(out *runOutcome) pictures {
 		switch {
 		case r.ArtifactID == "":
 			content = decoded(r.Data)
-		case len(p.blocks) < c.Limits.Images:
+		case blockOf[listed[r.ArtifactID].SHA256] > 0: // it equals one that is shown
+			at = blockOf[listed[r.ArtifactID].SHA256]
+		case len(p.blocks) < c.Limits.Images && listed[r.ArtifactID].Size <= c.Limits.ImageBytes:
 			content = stored(r.ArtifactID)
-		default: // it is shown if it equals one that is, which its artifact says without its content
-			a, _ := c.farm.Artifact(c.ctx, r.ArtifactID, 0)
-			at = blockOf[a.SHA256]
 		}
 		if content != nil {
 			at = put(r.Mime, content)

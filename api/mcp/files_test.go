@@ -326,7 +326,7 @@ func TestWhatIsSentStaysCharged(t *testing.T) {
 	b := setup(t, f, func(o *mcp.Options) { o.Limits.Images = 2 })
 	const run, resource = `{"name":"execute_python_code","arguments":{"sandbox_id":"sbx_1","code":"1"}}`, `{"uri":"sandfarm://artifacts/art_text"}`
 	text, held := b.charged("tools/call", run)
-	if strings.Count(text, `"type":"image"`) != 2 || reads != 6 || held < 2*weight || held > 2*weight+budget.SmallBytes {
+	if strings.Count(text, `"type":"image"`) != 2 || reads != 2 || held < 2*weight || held > 2*weight+budget.SmallBytes {
 		t.Errorf("%d reads, %d bytes are held for %.200s", reads, held, text)
 	}
 	if text, held = b.charged("resources/read", resource); !strings.Contains(text, `"text":"\u0001`) || held < weight+2*5*size {

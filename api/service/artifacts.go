@@ -137,13 +137,13 @@ func (s *Service) Linked(ctx context.Context, a *farm.Artifact) ([]byte, error) 
 // OpenArtifact reads an artifact with a fresh link and opens its content, which must be closed. Content of more than limit
 // bytes is nil.
 func (s *Service) OpenArtifact(ctx context.Context, tenant, id string, limit int64) (wire.Artifact, io.ReadCloser, error) {
-	shown, err := s.Artifact(ctx, tenant, id)
-	if err != nil || shown.Size > limit {
-		return shown, nil, err
-	}
-	a, err := s.Store.Artifact(ctx, farm.Ref{Tenant: tenant, ID: id})
+	a, err := s.artifactRecord(ctx, tenant, id)
 	if err != nil {
-		return shown, nil, err
+		return wire.Artifact{}, nil, err
+	}
+	shown := s.artifact(ctx, a)
+	if a.Size > limit {
+		return shown, nil, nil
 	}
 	content, _, err := s.Blobs.Get(ctx, a.Key, 0, 0)
 	if err != nil {

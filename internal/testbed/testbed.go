@@ -1,10 +1,11 @@
 // Package testbed is what tests of several packages share: how they end at an error, compare values, and wait for what has no signal; the addresses of
-// servers that they start, what the kernel keeps of connections, and the logs of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and
+// servers that they start, what the kernel keeps of connections, requests of tenants without a core, and the logs of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and
 // processes that end at one of their commands of Redis; how often the model tests make random runs; and the programs that test MCP from outside.
 package testbed
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"math/rand/v2"
 	"net"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 const (
@@ -167,6 +170,24 @@ func Runs(t *testing.T, checks, steps int) {
 		}
 	}
 	t.Logf("to repeat these runs: -rapid.seed=%s -rapid.checks=%s -rapid.steps=%s", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.steps").Value)
+}
+
+// WithoutCore is the context of a request of a tenant that has no core left, and that nobody waits for: work on more than budget.SmallBytes ends with
+// context.Canceled.
+func WithoutCore(tb testing.TB, memory *budget.Budget, tenant string) context.Context {
+	tb.Helper()
+	gone, cancel := context.WithCancel(tb.Context())
+	cancel()
+	request := func() context.Context {
+		ctx, hold := memory.With(gone, tenant, 0)
+		tb.Cleanup(hold.Release)
+		return ctx
+	}
+	taking := request()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(taking, budget.SmallBytes+1)
+	}
+	return request()
 }
 
 // ReceiveBuffer is how much memory the kernel may use for what has come over a connection and is not read, in bytes; 0: as much as it likes.

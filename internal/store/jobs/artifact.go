@@ -64,7 +64,11 @@ func (s *Store) Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, err
 		if err != nil {
 			return nil, err
 		}
-		if e := m.find(ref.ID); e != nil && s.Now().Before(ofNanos(e.Expires)) {
+		var e *manifestEntry
+		if err := m.onCore(ctx, func() { e = m.find(ref.ID) }); err != nil {
+			return nil, err
+		}
+		if e != nil && s.Now().Before(ofNanos(e.Expires)) {
 			return m.artifact(e), nil
 		}
 	}
@@ -78,10 +82,12 @@ func (s *Store) ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifa
 		return nil, err
 	}
 	out := make([]farm.Artifact, len(m.Entries))
-	for i := range m.Entries {
-		out[i] = *m.artifact(&m.Entries[i])
-	}
-	return out, nil
+	err = m.onCore(ctx, func() {
+		for i := range m.Entries {
+			out[i] = *m.artifact(&m.Entries[i])
+		}
+	})
+	return out, err
 }
 
 // DropStrays removes what a job that has ended left in the object store and no record of an artifact names: uploads of attempts that failed or were
@@ -173,9 +179,9 @@ type ArtifactFilter struct {
 	Created   db.TimeRange
 }
 
-func (f ArtifactFilter) picks(a *farm.Artifact) bool {
-	return (f.SandboxID == "" || a.SandboxID == f.SandboxID) && (f.JobID == "" || a.JobID == f.JobID) && (f.Name == "" || a.Name == f.Name) &&
-		f.Created.Contains(a.CreatedAt)
+func (f ArtifactFilter) picks(m *manifest, e *manifestEntry) bool {
+	return (f.SandboxID == "" || m.SandboxID == f.SandboxID) && (f.JobID == "" || m.job.ID == f.JobID) && (f.Name == "" || e.name() == f.Name) &&
+		f.Created.Contains(ofNanos(e.Created))
 }
 
 const (
@@ -288,7 +294,7 @@ type artifactPage struct {
 }
 
 // look adds the artifacts of a manifest that are wanted and behind the position. It reports whether the next manifest is needed.
-func (l *artifactPage) look(m *manifest) (more bool, err error) {
+func (l *artifactPage) look(m *manifest) (more bool) {
 	from := int64(1<<63 - 1)
 	if m.place == l.at.place {
 		from = l.at.number
@@ -298,31 +304,30 @@ func (l *artifactPage) look(m *manifest) (more bool, err error) {
 		if e.N >= from || !l.now.Before(ofNanos(e.Expires)) {
 			continue
 		}
-		a := m.artifact(e)
-		if !l.filter.picks(a) {
+		if !l.filter.picks(m, e) {
 			continue
 		}
 		if len(l.found) == l.limit { // one more than the page takes
 			l.more, l.done = true, true
-			return false, nil
+			return false
 		}
-		l.found = append(l.found, a)
+		l.found = append(l.found, m.artifact(e))
 		l.at = position{m.place, e.N}
 	}
 	if after := l.filter.Created.After; !after.IsZero() && m.newest().Before(after.Add(-l.passed)) {
 		l.done = true
-		return false, nil
+		return false
 	}
-	return true, nil
+	return true
 }
 
 // lookAmong is look for one of several manifests: the page ends with it if it has looked at enough.
-func (l *artifactPage) lookAmong(m *manifest) (more bool, err error) {
-	more, err = l.look(m)
+func (l *artifactPage) lookAmong(m *manifest) (more bool) {
+	more = l.look(m)
 	if l.bytes += len(m.value); more && (l.bytes >= manifestBytes || strings.HasPrefix(m.value, db.Reference)) {
 		l.at, l.more, l.done = position{place: m.place}, true, true
 	}
-	return more && !l.done, err
+	return more && !l.done
 }
 
 // storedReserveArgs are the arguments of stored_reserve.lua.

@@ -44,13 +44,7 @@ func TestRequestOfAClaimCanBeForgotten(t *testing.T) {
 // A large segment of events is decoded on a core of its tenant, of which it has half: here it has none left.
 func TestSegmentsOfEventsAreDecodedOnACore(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
-	ctx, hold := budget.New(0).With(gone, "acme", 0)
-	defer hold.Release()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
+	ctx := testbed.WithoutCore(t, budget.New(0), "acme")
 	line := `{"id":"1-0","text":""}` + "\n"
 	for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
 		data := strings.Replace(line, `""`, `"`+strings.Repeat("x", size-len(line))+`"`, 1)
@@ -70,14 +64,7 @@ func (noDocuments) PutDocument(context.Context, string, []byte) error { return e
 // A large result is encoded on a core of its tenant, of which it has half: here it has none left.
 func TestResultsAreEncodedOnACore(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
 	memory := budget.New(0)
-	ctx, hold := memory.With(gone, "acme", 0)
-	defer hold.Release()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
 	s := &Store{DB: &db.DB{Documents: noDocuments{}}}
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for size, want := range map[int]bool{budget.SmallBytes - 1: true, budget.SmallBytes: true, budget.SmallBytes + 1: false} {
@@ -91,10 +78,8 @@ func TestResultsAreEncodedOnACore(t *testing.T) {
 			"Files":    {Artifacts: []farm.Artifact{{Path: long(size - resultEntry)}}},
 			"Packages": {Packages: make([]farm.Package, (size+resultEntry-1)/resultEntry)},
 		} {
-			ctx, hold := memory.With(gone, "acme", 0)
-			_, err := s.Finish(ctx, Finish{Ref: farm.Ref{Tenant: "acme", ID: "job_1"}, State: farm.JobCompleted, Result: r})
+			_, err := s.Finish(testbed.WithoutCore(t, memory, "acme"), Finish{Ref: farm.Ref{Tenant: "acme", ID: "job_1"}, State: farm.JobCompleted, Result: r})
 			testbed.Check(t, errors.Is(err, errStored) == want && errors.Is(err, context.Canceled) != want, "%s of %d bytes, without a core: %v", what, size, err)
-			hold.Release()
 		}
 	}
 }
@@ -125,7 +110,7 @@ func TestWaitingTenantsAreReadOnceForAllCallers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
-		rdb := redis.NewClient(&redis.Options{})
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		defer rdb.Close()
 		rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, _ func(...redis.Cmder) error) error {
 			if names, ok := cmds[0].(*redis.StringSliceCmd); ok {
@@ -196,4 +181,51 @@ func TestLongManifestsOfATenantDelayNoOther(t *testing.T) {
 		<-asked
 	}
 	testbed.Must(t, s.decodeManifest(t.Context(), &manifest{job: farm.Ref{Tenant: "b", ID: "2"}, value: db.Reference + "b/2"}))
+}
+
+// What looks at all artifacts of a job does so on a core of its tenant, of which it has half, also where the list is in memory: here it has none left.
+func TestListsOfArtifactsAreLookedAtOnACore(t *testing.T) {
+	t.Parallel()
+	job, memory := farm.Ref{Tenant: "acme", ID: "job_" + strings.Repeat("0", 26)}, budget.New(0)
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = rdb.Close() }()
+	rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, _ func(...redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			if fields, ok := cmd.(*redis.SliceCmd); ok {
+				fields.SetVal([]any{"v", db.Reference + "k", "1"})
+			}
+		}
+		return nil
+	}))
+	at := time.Unix(1e9, 0)
+	for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
+		s := &Store{DB: &db.DB{Redis: rdb, Now: func() time.Time { return at }}, manifests: newManifestCache()}
+		m := &manifest{job: job, version: "v", size: size}
+		m.put([]farm.Artifact{{ID: farm.ArtifactID(job.ID, "a"), Path: "a", Name: "a", ExpiresAt: at.Add(time.Hour)}})
+		s.manifests.add(m)
+		for what, call := range map[string]func(ctx context.Context) (int, error){
+			"Artifact": func(ctx context.Context) (int, error) {
+				a, err := s.Artifact(ctx, farm.Ref{Tenant: "acme", ID: farm.ArtifactID(job.ID, "a")})
+				if err != nil {
+					return 0, err
+				}
+				return len(a.Path), nil
+			},
+			"ArtifactsOfJob": func(ctx context.Context) (int, error) {
+				list, err := s.ArtifactsOfJob(ctx, job)
+				return len(list), err
+			},
+			"Artifacts": func(ctx context.Context) (int, error) {
+				list, _, err := s.Artifacts(ctx, "acme", ArtifactFilter{JobID: job.ID}, db.Page{})
+				return len(list), err
+			},
+			"DeleteArtifacts": func(ctx context.Context) (int, error) { // of another one: there is nothing to write
+				_, err := s.DeleteArtifacts(ctx, []farm.Artifact{{ID: "art_1", Tenant: "acme", JobID: job.ID}})
+				return 1, err
+			},
+		} {
+			n, err := call(testbed.WithoutCore(t, memory, "acme"))
+			testbed.Check(t, (err == nil && n == 1) == want && errors.Is(err, context.Canceled) != want, "%s of a list of %d bytes, without a core: %d, %v", what, size, n, err)
+		}
+	}
 }

@@ -32,6 +32,18 @@ type manifest struct {
 	version string // of what was read; empty: there was none
 	place   int64  // in the indexes: the jobs in the order of their first artifacts
 	value   string // what the record in Redis holds: the JSON, or a reference to the document
+	size    int    // of the JSON that was read
+}
+
+// onCore does work on all entries, which waits for nothing, on a core of the tenant, see budget.Core: the ids of ten thousand take milliseconds.
+func (m *manifest) onCore(ctx context.Context, do func()) error {
+	leave, err := budget.Core(ctx, m.size)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	do()
+	return nil
 }
 
 // manifestEntry is an artifact, written short: what the job, the path or the other fields say is left out.
@@ -69,16 +81,20 @@ func (m *manifest) entry(n int64, a *farm.Artifact) manifestEntry {
 
 func (m *manifest) artifact(e *manifestEntry) *farm.Artifact {
 	a := &farm.Artifact{
-		ID: m.id(e), Tenant: m.job.Tenant, SandboxID: m.SandboxID, JobID: m.job.ID, Name: e.Name, Path: e.Path, Size: e.Size,
+		ID: m.id(e), Tenant: m.job.Tenant, SandboxID: m.SandboxID, JobID: m.job.ID, Name: e.name(), Path: e.Path, Size: e.Size,
 		ContentType: e.Type, SHA256: e.SHA256, CreatedAt: ofNanos(e.Created), ExpiresAt: ofNanos(e.Expires), Key: e.Key,
-	}
-	if a.Name == "" {
-		a.Name = path.Base(e.Path)
 	}
 	if a.Key == "" {
 		a.Key = farm.ArtifactObject(a, a.Name)
 	}
 	return a
+}
+
+func (e *manifestEntry) name() string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return path.Base(e.Path)
 }
 
 func (m *manifest) id(e *manifestEntry) string {
@@ -158,8 +174,9 @@ func (s *Store) changeManifest(ctx context.Context, job farm.Ref, attempt int, c
 		if err != nil {
 			return err
 		}
-		if !change(m) {
-			return nil
+		changed := false
+		if err := m.onCore(ctx, func() { changed = change(m) }); err != nil || !changed {
+			return err
 		}
 		if err = s.writeManifest(ctx, m, attempt); !errors.Is(err, errChanged) {
 			return err
@@ -197,7 +214,11 @@ const shortManifest = 4 << 10
 // writeManifest replaces a manifest that was read; errChanged if it is another one now. The document of an unknown outcome stays: it may be the
 // one that the record names.
 func (s *Store) writeManifest(ctx context.Context, m *manifest, attempt int) error {
-	data, err := db.Encode("manifest", m)
+	var data []byte
+	var err error
+	if waited := m.onCore(ctx, func() { data, err = db.Encode("manifest", m) }); waited != nil {
+		return waited
+	}
 	if err != nil {
 		return err
 	}
@@ -315,12 +336,10 @@ func (s *Store) decodeManifest(ctx context.Context, m *manifest) error {
 	if err != nil {
 		return err
 	}
-	leave, err := budget.Core(ctx, len(data))
-	if err != nil {
-		return err
+	m.size = len(data)
+	if waited := m.onCore(ctx, func() { err = json.Unmarshal([]byte(data), m) }); waited != nil {
+		return waited
 	}
-	err = json.Unmarshal([]byte(data), m)
-	leave()
 	if err != nil {
 		return fmt.Errorf("decode manifest of job %s: %w", m.job.ID, err)
 	}
@@ -344,8 +363,8 @@ func ofNanos(n int64) time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// readManifests reads the manifests of several jobs one after the other, skips those that are gone, and stops when use says so.
-func (s *Store) readManifests(ctx context.Context, tenant string, jobs []string, use func(*manifest) (more bool, err error)) error {
+// readManifests reads the manifests of several jobs one after the other, skips those that are gone, and stops when use, which waits for nothing, says so.
+func (s *Store) readManifests(ctx context.Context, tenant string, jobs []string, use func(*manifest) (more bool)) error {
 	pipe := s.Redis.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(jobs))
 	for i, job := range jobs {
@@ -370,7 +389,8 @@ func (s *Store) readManifests(ctx context.Context, tenant string, jobs []string,
 		if m.version == "" {
 			continue
 		}
-		if more, err := use(m); err != nil || !more {
+		more := false
+		if err := m.onCore(ctx, func() { more = use(m) }); err != nil || !more {
 			return err
 		}
 	}
@@ -406,7 +426,7 @@ func (c *manifestCache) get(m *manifest) bool {
 	}
 	have := c.last[i]
 	c.last = append(slices.Delete(c.last, i, i+1), have)
-	m.SandboxID, m.Next, m.Entries = have.SandboxID, have.Next, have.Entries
+	m.SandboxID, m.Next, m.Entries, m.size = have.SandboxID, have.Next, have.Entries, have.size
 	return true
 }
 
