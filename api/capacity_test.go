@@ -268,6 +268,7 @@ func TestGPURequestsThatNoNodeCanServe(t *testing.T) {
 	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": strings.Repeat("a", 64)}}, "No worker offers")
 	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD"} {
 		refused(map[string]any{"gpu": map[string]any{"count": 1}, "env": map[string]any{name: "x"}}, "env."+name)
+		refused(map[string]any{"gpu": map[string]any{"count": 1}, "secrets": map[string]any{name: map[string]any{"host": "a.example", "header": "X-A", "value": "12345678"}}}, "secrets."+name)
 	}
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", map[string]any{"gpu": map[string]any{"count": 1}, "env": map[string]any{"CUDA_VISIBLE_DEVICES": "0"}})
 }

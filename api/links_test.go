@@ -175,6 +175,7 @@ func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 			"escaped JSON":          {"", "Cookie", "auth=%7B%22key%22%3A%22" + key + "%22%7D"},
 			"escaped twice":         {"?next=%252Fa%253Fkey%253D" + key, "", ""},
 			"any characters":        {"", "Authorization", "Bearer " + oddKey},
+			"any, before others":    {"", "Cookie", "a=" + oddKey + "; b=c"},
 			"any behind a sign":     {"", "X-Meta", "key=" + oddKey},
 			"in parentheses":        {"", "User-Agent", "x/1 (" + key + ")"},
 			"traffic token":         {"", "E2b-Traffic-Access-Token", made.TrafficAccessToken},
@@ -411,8 +412,9 @@ func TestPreviews(t *testing.T) {
 			t.Errorf("%s: %s %s", name, answer.Status, text)
 		}
 	}
-	if answer, _ := at("/", "Cookie", with, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"); answer.StatusCode != http.StatusOK {
-		t.Errorf("a user who follows a reference: %s", answer.Status)
+	for dest, want := range map[string]int{"document": http.StatusOK, "iframe": http.StatusForbidden} {
+		answer, _ := at("/", "Cookie", with, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", dest)
+		testbed.Diff(t, "status of a reference that is followed in a "+dest, want, answer.StatusCode)
 	}
 	for _, host := range []string{
 		"81-" + strings.ReplaceAll(box, "_", "-") + ".preview.example.com", port + "-" + strings.ReplaceAll(farm.NewID(farm.SandboxPrefix), "_", "-") + ".preview.example.com",

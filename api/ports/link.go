@@ -152,7 +152,7 @@ func Foreign(r *http.Request) bool {
 	visit := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !upgrade
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-site", "cross-site":
-		return !visit || r.Header.Get("Sec-Fetch-Mode") != "navigate"
+		return !visit || r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document" // a frame is no visit
 	}
 	origin := r.Header.Get("Origin") // a visit has none
 	return origin != "" && !sameHost(origin, r.Host)

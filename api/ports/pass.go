@@ -122,6 +122,7 @@ func parts(text string) (list []string) {
 		list = append(list, madeKey.FindAllString(text, -1)...)
 		list = append(list, strings.FieldsFunc(text, separates)...)
 		for _, field := range strings.Fields(text) {
+			field = strings.TrimRight(field, ",;") // of a list, or of cookies
 			list = append(list, field)
 			if at := strings.IndexAny(field, "=:"); at >= 0 {
 				list = append(list, field[at+1:])

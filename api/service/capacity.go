@@ -220,15 +220,20 @@ func gpu(p *problems, r *wire.GPURequest) *farm.GPU {
 }
 
 // checkGPUEnv refuses variables that NVIDIA's runtime and the loader of its tools read before the sandbox is isolated.
-func checkGPUEnv(p *problems, g *farm.GPU, env map[string]string) {
+func checkGPUEnv(p *problems, g *farm.GPU, r wire.CreateRequest) {
 	if !g.Wanted() {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if farm.GPUEnv(name) {
-			p.addf(strict.Pointer("/env", farm.Shorten(name)), "env.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", farm.Shorten(name))
+	refuse := func(field string, names []string) {
+		for _, name := range names {
+			if farm.GPUEnv(name) {
+				name = farm.Shorten(name)
+				p.addf(strict.Pointer("/"+field, name), "%s.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", field, name)
+			}
 		}
 	}
+	refuse("env", slices.Sorted(maps.Keys(r.Env)))
+	refuse("secrets", slices.Sorted(maps.Keys(r.Secrets)))
 }
 
 // checkGPUCapacity refuses a sandbox whose devices no live worker has: it would wait forever.

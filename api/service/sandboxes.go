@@ -19,7 +19,7 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	s.checkEnv(p, r.Env)
 	s.checkLabels(p, r.Labels)
 	out.GPU = gpu(p, r.GPU)
-	checkGPUEnv(p, out.GPU, r.Env)
+	checkGPUEnv(p, out.GPU, r)
 	out.Network, out.AllowHosts = s.network(ctx, p, tenant, r.Network, r.AllowHosts)
 	var sealed secret.Bundle
 	out.Secrets, sealed = s.secrets(p, r, out)
