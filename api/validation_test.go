@@ -273,7 +273,7 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 		"FormAndSize": {"POST", box + "/execute", `{"cod":"1","timeout_seconds":0,"env":{"A=B":"1","C":5},"context":"../x"}`, 400, []string{"/cod", "/env/C", "/code", "/timeout_seconds", "/context", "/env/A=B"}},
 		"Create": {
 			"POST", "/v1/sandboxes", `{"name":"a\u0000b","image":"no-such","network":"bridge","ttl_seconds":1,"idle_seconds":1,"resources":{"memory_mb":1,"cpus":0},"labels":{"a/b":"\u0007"},"gpu":{"count":65},"packages":["six","-e ."],"callback_url":"http://127.0.0.1/"}`, 422,
-			[]string{"/name", "/labels/a~1b", "/gpu/count", "/network", "/resources/memory_mb", "/resources/cpus", "/ttl_seconds", "/idle_seconds", "/image", "/callback_url", "/packages/1"},
+			[]string{"/name", "/labels/a~1b", "/gpu/count", "/network", "/resources/memory_mb", "/resources/cpus", "/ttl_seconds", "/idle_seconds", "/image", "/packages/1", "/callback_url"},
 		},
 		"Commands":              {"POST", box + "/commands", `{"commands":["true","",5],"cwd":"a\u0000b"}`, 400, []string{"/commands/2", "/commands/1", "/cwd"}},
 		"Either":                {"POST", box + "/commands", `{"command":"true","commands":["true"]}`, 422, []string{""}},
@@ -290,6 +290,8 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 		"Patch":                 {"PATCH", box, `{"ttl_seconds":-1,"labels":{"":"x"},"nam":1}`, 400, []string{"/nam", "/labels/", "/ttl_seconds"}},
 		"Direction":             {"PATCH", box, `{"name":"a\u202egpj.exe","labels":{"a\u2066":"x","b":"\u061c"}}`, 422, []string{"/name", "/labels/a\u2066", "/labels/b"}},
 		"Control":               {"POST", box + "/interrupt", `{"context":"a b","callback_url":"ftp://x"}`, 422, []string{"/context", "/callback_url"}},
+		"NorThatOfARun":         {"POST", "/v1/run", `{"code":"1","packages":["-e ."],"callback_url":"http://rebind.example.com/"}`, 422, []string{"/packages/0"}},
+		"NorThatOfACreate":      {"POST", "/v1/sandboxes", `{"packages":["-e ."],"callback_url":"http://rebind.example.com/"}`, 422, []string{"/packages/0"}},
 		"NameIsNotLookedUp":     {"POST", box + "/execute", `{"code":"","callback_url":"http://rebind.example.com/"}`, 422, []string{"/code"}},
 		"Frozen":                {"POST", box + "/hibernate", `{"contex":"x"}`, 400, []string{"/contex"}},
 		"Batch":                 {"POST", "/v1/jobs/batch", `{"jobs":[],"job":1}`, 400, []string{"/job", "/jobs"}},

@@ -209,7 +209,8 @@ func orElse(given *string, standard string) string {
 }
 
 // checkCallback refuses an address to which no callback may go; none at all is fine. The sender looks again when it
-// connects, since names can change their address. No name is looked up for a request that has problems already.
+// connects, since names can change their address. No name is looked up for a request that has problems already, so it is the last check of a
+// request.
 func (s *Service) checkCallback(ctx context.Context, p *problems, raw string) {
 	if raw == "" {
 		return

@@ -38,7 +38,6 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	if !p.of("/resources", "/gpu", "/image", "/runtime") {
 		p.check("/gpu", s.checkGPUCapacity(ctx, &out))
 	}
-	s.checkCallback(ctx, p, r.CallbackURL)
 	return out, sealed
 }
 
@@ -60,6 +59,7 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 	p := c.problems()
 	spec, secrets := s.spec(ctx, p, c.Tenant, r)
 	install, names := s.wanted(p, r.Packages)
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}

@@ -174,7 +174,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	timeout := s.timeout(p, r.TimeoutSeconds)
 	files := s.inputs(p, r.Files) // before what waits: many of them take long
 	spec, secrets := s.spec(ctx, p, c.Tenant, wire.CreateRequest{
-		Image: r.Image, Runtime: r.Runtime, GPU: r.GPU, Resources: r.Resources, Network: r.Network, AllowHosts: r.AllowHosts, Secrets: r.Secrets, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
+		Image: r.Image, Runtime: r.Runtime, GPU: r.GPU, Resources: r.Resources, Network: r.Network, AllowHosts: r.AllowHosts, Secrets: r.Secrets, Env: r.Env, Labels: r.Labels,
 	})
 	install, names := s.wanted(p, r.Packages)
 	execute := &farm.ExecuteRequest{Code: r.Code, Language: orElse(r.Language, pythonLanguage), Context: "default", AutoInstall: r.AutoInstall}
@@ -183,6 +183,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 		p.check("/language", s.checkLanguage(ctx, execute.Language, spec.Image))
 	}
 	spec.TTLSeconds, spec.IdleSeconds = max(s.limits.TTLDefaultSeconds, timeout+runSpare), 0
+	s.checkCallback(ctx, p, r.CallbackURL)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
