@@ -54,7 +54,7 @@ func newProject(t *testing.T, buildx bool) *project {
 	p.file = filepath.Join(t.TempDir(), ".env")
 	p.key = keyIn(t, initialise(t, p.file))
 	p.env = []string{"DOCKER_CONFIG=" + p.plugins, "SANDFARM_TAG=" + p.name}
-	for _, name := range []string{"SANDFARM_PORT", "SANDFARM_S3_PORT", "SANDFARM_CONSOLE_PORT", "SANDFARM_METRICS_PORT"} {
+	for _, name := range []string{"SANDFARM_PORT", "SANDFARM_S3_PORT", "SANDFARM_CONSOLE_PORT", "SANDFARM_MINIO_PORT", "SANDFARM_METRICS_PORT"} {
 		p.ports[name] = testbed.Port(t)
 		p.env = append(p.env, name+"="+p.ports[name])
 	}
@@ -233,8 +233,9 @@ func (p *project) checkContainers(t *testing.T) {
 	testbed.Diff(t, "containers", wantCount, count)
 	wantPorts := map[string]string{
 		"api 8000/tcp":   p.ports["SANDFARM_PORT"],
+		"api 8001/tcp":   p.ports["SANDFARM_S3_PORT"],
 		"api 8002/tcp":   p.ports["SANDFARM_METRICS_PORT"],
-		"minio 9000/tcp": p.ports["SANDFARM_S3_PORT"],
+		"minio 9000/tcp": p.ports["SANDFARM_MINIO_PORT"],
 		"minio 9001/tcp": p.ports["SANDFARM_CONSOLE_PORT"],
 	}
 	testbed.Diff(t, "published ports", wantPorts, ports)

@@ -3,15 +3,25 @@ package blob
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"mime"
+	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rclone/gofakes3/signature"
+	"golang.org/x/time/rate"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // DefaultExpiry is the default life of a link; MaxExpiry is the longest that S3 allows.
@@ -51,6 +61,119 @@ func (s *Store) Presign(ctx context.Context, key string, opts PresignOptions) (s
 		return "", toFarm(ctx, err, "presign object")
 	}
 	return link.String(), nil
+}
+
+const (
+	// downloads are how many links are read at a time, half of those that others leave for one tenant: each may take a MiB of a MinIO's memory for as long
+	// as its reader is slow. As many wait for a place; what is beyond that is refused.
+	downloads = 128
+	// downloadBytes is what a download counts beside its bytes: the service works for it, however small it is.
+	downloadBytes = 512 << 10
+)
+
+// downloadHeaders are the headers of a download that the service gets.
+func downloadHeaders() []string {
+	return []string{
+		"Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since",
+		"Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers",
+	}
+}
+
+// Links bounds what downloads by links take of a service and of a server, which know no tenants: a tenant's downloads have half of the places that others
+// leave, and wait for the limiter of its requests. Its methods may be called concurrently.
+type Links struct {
+	admitted, places *budget.Places
+	pace             atomic.Pointer[func(ctx context.Context, tenant string) *rate.Limiter]
+}
+
+// NewLinks makes a Links without limiters.
+func NewLinks() *Links {
+	return &Links{admitted: budget.NewPlaces(2 * downloads), places: budget.NewPlaces(downloads)}
+}
+
+// SetPace says what the limiter of a tenant is, see httpserver.Known.
+func (l *Links) SetPace(pace func(ctx context.Context, tenant string) *rate.Limiter) {
+	l.pace.Store(&pace)
+}
+
+// Admit waits until the object may be read. Not ok: it may not, and w has the answer. Else leave must be called when it was read. r is of a server of
+// package httpserver.
+func (l *Links) Admit(w http.ResponseWriter, r *http.Request, key string) (leave func(), ok bool) {
+	ctx, tenant := r.Context(), tenantOf(key)
+	admission := l.admitted.Ask(tenant)
+	select {
+	case <-admission.Granted():
+	default:
+		admission.Leave()
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "Too many files of this tenant are read now. Try again in a moment.", http.StatusServiceUnavailable)
+		return nil, false
+	}
+	place := l.places.Ask(tenant)
+	leave = func() { place.Leave(); admission.Leave() }
+	select {
+	case <-place.Granted():
+	case <-ctx.Done():
+		leave()
+		return nil, false
+	}
+	if pace := l.pace.Load(); pace != nil {
+		httpserver.Known(ctx, tenant, (*pace)(ctx, tenant))
+		httpserver.Spend(ctx, downloadBytes)
+		httpserver.Pay(ctx)
+	}
+	return leave, true
+}
+
+// Downloads passes downloads by links (see Presign) on to the service, and nothing else, so that callers need not reach it.
+func (s *Store) Downloads(links *Links) http.Handler {
+	proxy, objects := s.downloadProxy(), "/"+s.cfg.Bucket+"/"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, isObject := strings.CutPrefix(r.URL.Path, objects)
+		switch {
+		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
+			http.Error(w, "Only downloads are possible here.", http.StatusMethodNotAllowed)
+		case !isObject || !s.isLink(r):
+			http.Error(w, "This is no link of the farm, or it has expired.", http.StatusForbidden)
+		default:
+			if leave, ok := links.Admit(w, r, key); ok {
+				defer leave()
+				proxy.ServeHTTP(w, r)
+			}
+		}
+	})
+}
+
+// isLink reports whether a request is of a link that was made with the credentials of this store, and that has not expired.
+func (s *Store) isLink(r *http.Request) bool {
+	link := r.Clone(r.Context())
+	link.Method, link.Header = http.MethodGet, http.Header{} // it may be the preflight of a browser
+	return r.URL.Query().Has("X-Amz-Signature") && signature.ErrNone ==
+		signature.V4SignVerifyWithLookup(link, func(key string) (string, bool) { return s.cfg.SecretKey, key == s.cfg.AccessKey })
+}
+
+func (s *Store) downloadProxy() *httputil.ReverseProxy {
+	target, _ := parseEndpoint(s.cfg.Endpoint) // New has checked it
+	transport := newTransport(s.cfg.StallTimeout)
+	transport.ReadBufferSize, transport.WriteBufferSize = 4<<10, 4<<10
+	return &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host // it is signed
+			r.Out.Body, r.Out.ContentLength, r.Out.TransferEncoding = nil, 0, nil
+			r.Out.Header = http.Header{}
+			for _, name := range downloadHeaders() {
+				if values := r.In.Header[name]; len(values) > 0 {
+					r.Out.Header[name] = values
+				}
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			http.Error(w, "The object store does not answer. Try again in a moment.", http.StatusBadGateway)
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // of clients that leave
+	}
 }
 
 const (

@@ -107,6 +107,13 @@ func readFull(r io.Reader, p []byte) (int, error) {
 	return n, err
 }
 
+// tenantOf is the tenant in a key: kind/tenant/….
+func tenantOf(key string) string {
+	_, rest, _ := strings.Cut(key, "/")
+	tenant, _, _ := strings.Cut(rest, "/")
+	return tenant
+}
+
 // buffers waits for the memory of an upload of more than budget.SmallBytes: all of a small object, or one part of a larger one.
 func (s *Store) buffers(ctx context.Context, key string, size int64, opts PutOptions) (*budget.Hold, error) {
 	need := size
@@ -120,9 +127,7 @@ func (s *Store) buffers(ctx context.Context, key string, size int64, opts PutOpt
 		defer done()
 		of = s.cfg.Callers
 	}
-	_, rest, _ := strings.Cut(key, "/")
-	tenant, _, _ := strings.Cut(rest, "/")
-	hold, err := of.Acquire(ctx, tenant, need)
+	hold, err := of.Acquire(ctx, tenantOf(key), need)
 	if errors.Is(err, errNoBuffer) {
 		return nil, farm.Errorf(farm.CodeExhausted, "This server has no memory for another upload now. Send it again later.")
 	}

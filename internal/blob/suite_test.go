@@ -40,6 +40,7 @@ func runSuite(t *testing.T, newConfig func(t *testing.T) blob.Config) {
 		{"List", testList},
 		{"Presign", testPresign},
 		{"PresignLabels", testPresignLabels},
+		{"Downloads", testDownloads},
 		{"PresignRefusals", testPresignRefusals},
 	}
 	t.Run("Bucket", func(t *testing.T) {

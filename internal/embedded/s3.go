@@ -38,14 +38,19 @@ const (
 	s3CloseTimeout = 10 * time.Second
 )
 
+// S3Listen is where the service listens by default.
+const S3Listen = "127.0.0.1:8001"
+
 // S3Config sets where the S3 service keeps its data and where it listens.
 type S3Config struct {
 	// Dir holds the buckets. Required; made if missing.
 	Dir string
-	// Listen is host:port. "" means "127.0.0.1:8001"; port 0 picks a free one.
+	// Listen is host:port. "" means S3Listen; port 0 picks a free one.
 	Listen string
 	// AccessKey and SecretKey are the only account. Required.
 	AccessKey, SecretKey string
+	// Link is that of s3.Config.
+	Link func(w http.ResponseWriter, r *http.Request, key string) (leave func(), ok bool)
 	// Logger logs starts and failures. nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -62,7 +67,7 @@ type S3 struct {
 // StartS3 starts the service and returns when it accepts requests. ctx bounds the start only; Close ends the service. Starting a
 // second service for the same folder fails.
 func StartS3(ctx context.Context, cfg S3Config) (*S3, error) {
-	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:8001")
+	cfg.Listen = cmp.Or(cfg.Listen, S3Listen)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Dir == "" || cfg.AccessKey == "" || cfg.SecretKey == "" {
 		return nil, errors.New("configure S3: folder, access key and secret key are needed")
@@ -93,7 +98,7 @@ func StartS3(ctx context.Context, cfg S3Config) (*S3, error) {
 }
 
 func startS3Locked(ctx context.Context, dir string, cfg S3Config) (*S3, error) {
-	handler, err := s3.Open(s3.Config{Dir: dir, AccessKey: cfg.AccessKey, SecretKey: cfg.SecretKey, Logger: cfg.Logger})
+	handler, err := s3.Open(s3.Config{Dir: dir, AccessKey: cfg.AccessKey, SecretKey: cfg.SecretKey, Link: cfg.Link, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	Dir string
 	// AccessKey and SecretKey are the only account. Required.
 	AccessKey, SecretKey string
+	// Link admits a download by a presigned link, as blob.Links.Admit does. nil admits all.
+	Link func(w http.ResponseWriter, r *http.Request, key string) (leave func(), ok bool)
 	// Logger logs failures of the disk. nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -79,6 +81,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := &request{Request: r, query: r.URL.Query()}
 	req.bucket, req.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	err := verify(r, h.cfg.AccessKey, h.cfg.SecretKey)
+	if err == nil && h.cfg.Link != nil && req.query.Has("X-Amz-Signature") {
+		leave, ok := h.cfg.Link(w, r, req.key)
+		if !ok {
+			return
+		}
+		defer leave()
+	}
 	if err == nil {
 		err = h.serve(w, req)
 	}

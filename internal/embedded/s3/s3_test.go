@@ -22,9 +22,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-func serve(t *testing.T, dir string) *blob.Store {
+func serve(t *testing.T, dir string, options ...func(*s3.Config)) *blob.Store {
 	t.Helper()
-	h, err := s3.Open(s3.Config{Dir: dir, AccessKey: "access", SecretKey: "secret", Logger: slog.New(slog.DiscardHandler)})
+	cfg := s3.Config{Dir: dir, AccessKey: "access", SecretKey: "secret", Logger: slog.New(slog.DiscardHandler)}
+	for _, set := range options {
+		set(&cfg)
+	}
+	h, err := s3.Open(cfg)
 	testbed.Must(t, err)
 	server := httptest.NewServer(h)
 	t.Cleanup(func() {
@@ -55,6 +59,37 @@ func want(t *testing.T, s *blob.Store, key, text, kind, etag string) {
 	if err != nil || string(got) != text || info.ContentType != kind || etag != "" && info.ETag != etag {
 		t.Errorf("Get(%q) = %.20q of %q, ETag %q, %v; want %.20q of %q, ETag %q", key, got, info.ContentType, info.ETag, err, text, kind, etag)
 	}
+}
+
+// Who reads by a link is admitted before, but not who has no valid one, nor the farm itself.
+func TestLinksAreAdmitted(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	busy := true
+	s := serve(t, t.TempDir(), func(cfg *s3.Config) {
+		cfg.Link = func(w http.ResponseWriter, _ *http.Request, key string) (func(), bool) {
+			asked = append(asked, key)
+			if busy {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			return func() { asked = append(asked, "left") }, !busy
+		}
+	})
+	put(t, s, "artifacts/acme/k", "text")
+	want(t, s, "artifacts/acme/k", "text", "text/csv", "")
+	link, err := s.Presign(t.Context(), "artifacts/acme/k", blob.PresignOptions{})
+	testbed.Must(t, err)
+	get := func(link string) int {
+		answer, err := http.Get(link) //nolint:noctx // of this test's server
+		testbed.Must(t, err)
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	testbed.Diff(t, "a link that is not valid", http.StatusForbidden, get(link+"0"))
+	testbed.Diff(t, "a link while others are read", http.StatusServiceUnavailable, get(link))
+	busy = false
+	testbed.Diff(t, "a link", http.StatusOK, get(link))
+	testbed.Diff(t, "admitted", []string{"artifacts/acme/k", "artifacts/acme/k", "left"}, asked)
 }
 
 // The signature covers a parameter that is given twice, and each x-amz header. Other services use the first of two values, so this

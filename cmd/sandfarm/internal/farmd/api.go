@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 	"github.com/sandfarm/sandfarm/internal/webhook"
@@ -43,10 +45,36 @@ func (p *Parts) newAPI(ctx context.Context, version, data string) (*api.Server, 
 	if err != nil {
 		return nil, err
 	}
-	return api.New(p.Settings.API, api.Deps{
+	server, err := api.New(p.Settings.API, api.Deps{
 		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Agents: path.Agent, Logger: p.Log, Version: version, Data: data,
 		Registry: p.metrics.registry, Tracer: p.tracer,
 	})
+	if err == nil {
+		p.links.SetPace(server.Pace)
+	}
+	return server, err
+}
+
+const (
+	downloadConnections = 1024 // see httpserver.Config
+	downloadHeader      = 10 * time.Second
+	downloadIdle        = time.Minute
+)
+
+// startDownloads passes downloads by links on to the S3 service, where s3.listen says so.
+func (p *Parts) startDownloads(ctx context.Context) (*httpserver.Server, error) {
+	s := p.Settings.S3
+	if s.Endpoint == "" { // the built-in one has this address
+		s.Listen = ""
+	}
+	server := httpserver.New(httpserver.Config{
+		Name: "downloads", Listen: s.Listen, MaxConnections: downloadConnections, StopTimeout: api.StopTimeout, Log: p.Log,
+		HTTP: &http.Server{Handler: p.Blobs.Downloads(p.links), ReadHeaderTimeout: downloadHeader, IdleTimeout: downloadIdle},
+	})
+	if err := server.Start(ctx); err != nil {
+		return nil, fmt.Errorf("s3.listen (SANDFARM_S3_LISTEN): %w", err)
+	}
+	return server, nil
 }
 
 // RunAPI runs the API alone until ctx ends.
@@ -65,6 +93,11 @@ func RunAPI(ctx context.Context, s *Settings, version string) error {
 		if err := server.Start(ctx); err != nil {
 			return err
 		}
+		downloads, err := p.startDownloads(ctx)
+		if err != nil {
+			return err
+		}
+		defer downloads.Stop()
 		<-ctx.Done()
 		return nil
 	})

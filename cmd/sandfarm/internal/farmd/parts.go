@@ -38,6 +38,7 @@ type Parts struct {
 	Queue    *queue.Client
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
+	links    *blob.Links    // what callers read of the object store
 	Memory   *budget.Budget // for what this process holds for its callers
 	work     *budget.Budget // for what a worker holds for jobs; requests hold Memory while they wait for those
 	uploads  *budget.Budget // for the buffers of uploads to S3
@@ -187,6 +188,7 @@ func (s RedisSettings) maxMemory(l budget.Limits) int64 {
 
 func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	s := p.Settings.S3
+	p.links = blob.NewLinks()
 	if s.Endpoint == "" {
 		if !builtin {
 			return errors.New("s3.endpoint is not set (SANDFARM_S3_ENDPOINT): a single service needs an S3 service that it shares with the others; `sandfarm up` runs its own")
@@ -198,10 +200,10 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 		sctx, done := context.WithTimeout(ctx, startTimeout)
 		defer done()
 		server, err := embedded.StartS3(sctx, embedded.S3Config{
-			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: access, SecretKey: secret, Logger: p.Log,
+			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: access, SecretKey: secret, Link: p.links.Admit, Logger: p.Log,
 		})
 		if err != nil {
-			return fmt.Errorf("start S3 on %s (s3.listen, SANDFARM_S3_LISTEN): %w", s.Listen, err)
+			return fmt.Errorf("start S3 on %s (s3.listen, SANDFARM_S3_LISTEN): %w", cmp.Or(s.Listen, embedded.S3Listen), err)
 		}
 		p.closers = append(p.closers, server.Close)
 		s.Endpoint, s.AccessKey, s.SecretKey = server.Endpoint(), access, secret

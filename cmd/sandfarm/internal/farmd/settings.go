@@ -73,7 +73,7 @@ type S3Settings struct {
 	SecretKey string `toml:"secret_key" secret:"true" doc:"Required with endpoint."`
 	Bucket    string `toml:"bucket" default:"sandfarm" doc:"Created if missing."`
 	Region    string `toml:"region" default:"us-east-1" doc:"Region for signed requests."`
-	Listen    string `toml:"listen" default:"127.0.0.1:8001" doc:"Address of the built-in S3 service of sandfarm up."`
+	Listen    string `toml:"listen" doc:"Address of the built-in S3 service of sandfarm up; empty: 127.0.0.1:8001. With endpoint, the address at which an API passes downloads by links on to that service, and nothing else; empty: none. Let callers reach this address, not the service: it bounds what slow readers hold of it."`
 }
 
 // EngineSettings name the engine of the sandboxes.

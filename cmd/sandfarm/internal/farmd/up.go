@@ -1,6 +1,7 @@
 package farmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/internal/embedded"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -103,6 +105,11 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 		return startError("API", err)
 	}
 	running = append(running, server)
+	downloads, err := p.startDownloads(ctx)
+	if err != nil {
+		return err
+	}
+	running = append(running, downloads)
 	metrics, err := p.showMetrics(ctx, metricsDefault)
 	if err != nil {
 		return err
@@ -130,8 +137,8 @@ func checkPorts(ctx context.Context, s *Settings) error {
 	}
 	type setting struct{ name, env, listen string }
 	settings := []setting{{"api.listen", "SANDFARM_API_LISTEN", s.API.Listen}}
-	if s.S3.Endpoint == "" {
-		settings = append(settings, setting{"s3.listen", "SANDFARM_S3_LISTEN", s.S3.Listen})
+	if s.S3.Endpoint == "" || s.S3.Listen != "" {
+		settings = append(settings, setting{"s3.listen", "SANDFARM_S3_LISTEN", cmp.Or(s.S3.Listen, embedded.S3Listen)})
 	}
 	if listen := s.Metrics.Listen; listen != "" && listen != metricsNone {
 		settings = append(settings, setting{"metrics.listen", "SANDFARM_METRICS_LISTEN", listen})

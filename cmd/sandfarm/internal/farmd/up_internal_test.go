@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
@@ -406,6 +407,29 @@ func TestMetricsAreShownUnderTrustedNamesOnly(t *testing.T) {
 		testbed.Must(t, err)
 		_ = answer.Body.Close()
 		testbed.Diff(t, fmt.Sprintf("Host %q: status", host), want, answer.StatusCode)
+	}
+}
+
+// With an S3 service of one's own, s3.listen is where callers download. The built-in one has that address itself.
+func TestDownloadsArePassedOn(t *testing.T) {
+	t.Parallel()
+	blobs, err := blob.New(blob.Config{Endpoint: "http://127.0.0.1:1", AccessKey: "k", SecretKey: "s"})
+	testbed.Must(t, err)
+	for endpoint, want := range map[string]int{"http://127.0.0.1:1": http.StatusForbidden, "": 0} {
+		p := &Parts{
+			Settings: &Settings{S3: S3Settings{Endpoint: endpoint, Listen: "127.0.0.1:0"}}, Log: slog.New(slog.DiscardHandler), Blobs: blobs, links: blob.NewLinks(),
+		}
+		server, err := p.startDownloads(t.Context())
+		testbed.Must(t, err)
+		status := 0
+		if server.Addr() != "" {
+			answer, err := http.Get("http://" + server.Addr() + "/sandfarm/k") //nolint:noctx // of this test's server
+			testbed.Must(t, err)
+			_ = answer.Body.Close()
+			status = answer.StatusCode
+		}
+		server.Stop()
+		testbed.Diff(t, fmt.Sprintf("endpoint %q: status without a link", endpoint), want, status)
 	}
 }
 
