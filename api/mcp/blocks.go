@@ -41,7 +41,7 @@ func (c *call) pictures(out *runOutcome) pictures {
 			return nil
 		}
 		content, err := c.stored(id)
-		refused = farm.CodeOf(err) == farm.CodeExhausted
+		refused = farm.CodeOf(err) == farm.CodeExhausted || c.ctx.Err() != nil
 		return content
 	}
 	held := budget.Held(c.ctx)
@@ -73,12 +73,12 @@ func (c *call) pictures(out *runOutcome) pictures {
 		displayed = true
 		var content []byte
 		at := 0
-		switch {
+		switch a, there := listed[r.ArtifactID]; {
 		case r.ArtifactID == "":
 			content = decoded(r.Data)
-		case blockOf[listed[r.ArtifactID].SHA256] > 0: // it equals one that is shown
-			at = blockOf[listed[r.ArtifactID].SHA256]
-		case len(p.blocks) < c.Limits.Images && listed[r.ArtifactID].Size <= c.Limits.ImageBytes:
+		case there && blockOf[a.SHA256] > 0: // it equals one that is shown
+			at = blockOf[a.SHA256]
+		case there && len(p.blocks) < c.Limits.Images && a.Size <= c.Limits.ImageBytes:
 			content = stored(r.ArtifactID)
 		}
 		if content != nil {

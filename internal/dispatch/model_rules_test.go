@@ -226,6 +226,8 @@ func (r *records) end(mode, id string, to farm.JobState) (box string, ended bool
 		return j.Box, false
 	}
 	switch {
+	case b.State == farm.SandboxQueued && to == farm.JobCanceled && b.Node != "":
+		b.State = farm.SandboxClosing
 	case b.State == farm.SandboxQueued && to == farm.JobCanceled:
 		b.State = farm.SandboxClosed
 	case b.State == farm.SandboxQueued:

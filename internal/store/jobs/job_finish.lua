@@ -103,8 +103,10 @@ local ended = ''
 if to ~= 'completed' and (kind == 'create' or kind == 'run') then
   local s = call('HGET', sandboxKey(box), 'state')
   local after = nil
-  if s == 'queued' then
-    after = (to == 'canceled') and 'closed' or 'failed'
+  if s == 'queued' and to == 'canceled' then -- if it has a node, a member of the pool is its: it counts until that node has removed it
+    after = (call('HGET', sandboxKey(box), 'node') or '') == '' and 'closed' or 'closing'
+  elseif s == 'queued' then
+    after = 'failed'
   elseif s == 'starting' and mode == 'force' then
     after = 'lost'
   end

@@ -71,6 +71,32 @@ func cancelQueued(t *testing.T, factory Factory) {
 	testbed.Check(t, len(events) == 2 && events[1].State == farm.JobCanceled, "events = %+v", events)
 }
 
+// A create that is cancelled before it begins may have a member of the pool, which counts until its node has removed it.
+func cancelQueuedCreate(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	for pooled, want := range map[bool]farm.SandboxState{false: farm.SandboxClosed, true: farm.SandboxClosing} {
+		a := Create()
+		if pooled {
+			a.Job.Queue, a.Sandbox.Node, a.Sandbox.Pooled = farm.NodeQueue("n1"), "n1", true
+		}
+		job, box := b.accept(t, a).Job, farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
+		waiting := b.accept(t, Execute(box.ID)).Job
+		_, end, err := b.Cancel(t.Context(), job.Ref(), nil)
+		testbed.Must(t, err)
+		testbed.Check(t, end.Sandbox != nil && *end.Sandbox == box, "with a member: %v: %s waits for %v", pooled, waiting.ID, end.Sandbox)
+		got, used := b.sandbox(t, box), b.used(t, farm.QuotaSandboxes)
+		testbed.Check(t, got.State == want && (used == 1) == pooled, "with a member: %v: the sandbox is %s, %v are used", pooled, got.State, used)
+		if pooled {
+			b.onNode(t, "cancelled", "n1", box)
+			b.move(t, store.Move{Ref: box, To: farm.SandboxClosed, Removed: true})
+			b.onNode(t, "removed", "n1")
+		}
+		used = b.used(t, farm.QuotaSandboxes)
+		testbed.Check(t, used == 0, "with a member: %v: in the end %v are used", pooled, used)
+		b.noDrift(t)
+	}
+}
+
 // A worker may have the task of a queued job, and wait with it. A job that waits in its FIFO has no task.
 func endOfAQueuedJobIsPublished(t *testing.T, factory Factory) {
 	b := setup(t, factory)

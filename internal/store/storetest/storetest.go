@@ -52,6 +52,7 @@ func Run(t *testing.T, factory Factory) {
 		"FifoKeepsOrder":                  fifoKeepsOrder,
 		"LeaveFIFO":                       leaveFIFO,
 		"CancelQueued":                    cancelQueued,
+		"CancelQueuedCreate":              cancelQueuedCreate,
 		"CancelRunning":                   cancelRunning,
 		"EndOfAQueuedJobIsPublished":      endOfAQueuedJobIsPublished,
 		"CancelRacesWithClaim":            cancelRacesWithClaim,
