@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -232,22 +231,13 @@ func TestKeysInLargeHeadersAreSearchedForOnACore(t *testing.T) {
 	got := make(chan string, 11)
 	port := guest(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.RawQuery })
 	target := f.link(f.sandbox(mine...), port, mine...).Path
-	ctx, hold := memory.With(t.Context(), "acme", 0)
-	defer hold.Release()
-	gone, cancel := context.WithCancel(ctx)
-	cancel()
-	var cores []func()
-	for leave, err := budget.Core(gone, budget.SmallBytes+1); err == nil; leave, err = budget.Core(gone, budget.SmallBytes+1) {
-		cores = append(cores, leave)
-	}
+	cores := testbed.TakeCores(t, memory, "acme")
 	var large sync.WaitGroup
 	large.Go(func() { f.do("GET", target+"?large", nil, "X-Large", strings.Repeat("a ", 12<<10)) })
 	for range 10 {
 		f.do("GET", target+"?small", nil)
 	}
-	for _, leave := range cores {
-		leave()
-	}
+	cores.Leave()
 	large.Wait()
 	for range 10 {
 		testbed.Diff(t, "a request", "small", <-got)

@@ -30,30 +30,14 @@ func TestTarsAreUnpackedOnACore(t *testing.T) {
 	}
 	_, _ = all.Close(), packed.Close()
 
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
-	ctx, hold := budget.New(0).With(gone, "acme", 0)
-	defer hold.Release()
-	cores := func() (n int, leave func()) {
-		leave = func() {}
-		for {
-			one, err := budget.Core(ctx, budget.SmallBytes+1)
-			if err != nil {
-				return n, leave
-			}
-			before := leave
-			n, leave = n+1, func() { before(); one() }
-		}
-	}
-	whole, leave := cores()
-	leave()
+	memory := budget.New(0)
+	whole := testbed.FreeCores(t, memory, "acme")
+	ctx := testbed.Abandoned(t, memory, "acme")
 	for _, read := range []bool{true, false} {
 		members := 0
 		each := func(_ *tar.Header, content io.Reader) error {
 			members++
-			n, leave := cores()
-			leave()
-			if n != whole {
+			if n := testbed.FreeCores(t, memory, "acme"); n != whole {
 				t.Errorf("%d of %d cores are free while member %d is sent", n, whole, members)
 			}
 			if !read {
@@ -66,8 +50,7 @@ func TestTarsAreUnpackedOnACore(t *testing.T) {
 			t.Errorf("%d members, want 3: %v", members, err)
 		}
 		members = 0
-		_, leave := cores()
-		err := tarMembers(ctx, raw.Bytes(), func(_ *tar.Header, content io.Reader) error {
+		err := tarMembers(testbed.WithoutCore(t, budget.New(0), "acme"), raw.Bytes(), func(_ *tar.Header, content io.Reader) error {
 			members++
 			if !read {
 				return nil
@@ -75,7 +58,6 @@ func TestTarsAreUnpackedOnACore(t *testing.T) {
 			_, err := io.Copy(io.Discard, content)
 			return err
 		})
-		leave()
 		if members != 2 || !errors.Is(err, context.Canceled) {
 			t.Errorf("without a core there are %d members, want 2: %v", members, err)
 		}
@@ -123,22 +105,11 @@ func TestElementsOfALongNameAreNotListed(t *testing.T) { // not parallel: it cou
 // Colours are taken out of a large stream on one of the cores of its tenant, of which it has none left here.
 func TestColoursOfLargeStreamsAreRemovedOnACore(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
 	memory := budget.New(0)
-	request := func() context.Context {
-		ctx, hold := memory.With(gone, "acme", 0)
-		t.Cleanup(hold.Release)
-		return ctx
-	}
-	ctx := request()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
 	const colour = "\x1b[31m"
 	for more, want := range map[int]bool{-1: true, 0: true, 1: false} {
 		text := strings.Repeat("x", budget.SmallBytes-len(colour)+more)
-		got, err := streamList(request(), colour+text)
+		got, err := streamList(testbed.WithoutCore(t, memory, "acme"), colour+text)
 		if (err == nil) != want || want && (len(got) != 1 || got[0] != text) {
 			t.Errorf("%d bytes, without a core: %d lines, %v", len(colour+text), len(got), err)
 		}

@@ -26,49 +26,27 @@ func (received) Spec() connect.Spec { return connect.Spec{} }
 // A large message is decoded on a core of its tenant's, which is given back before the call begins: it may last.
 func TestLargeMessagesHaveACoreUntilTheirCallBegins(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
 	memory := budget.New(0)
-	ctx, hold := memory.With(gone, "acme", 0)
-	defer hold.Release()
-	takes := func() bool {
-		leave, err := budget.Core(ctx, budget.SmallBytes+1)
-		if err == nil {
-			leave()
-		}
-		return err == nil
-	}
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
 	for size, want := range map[int]bool{budget.SmallBytes - 64: false, budget.SmallBytes - 63: true} { // its value counts as 64 bytes
 		c, _ := gin.CreateTestContext(httptest.NewRecorder())
-		c.Request = httptest.NewRequestWithContext(ctx, http.MethodPost, envd.ProcessListProcedure, strings.NewReader(strings.Repeat("?", size)))
+		c.Request = httptest.NewRequestWithContext(testbed.WithoutCore(t, memory, "acme"), http.MethodPost, envd.ProcessListProcedure, strings.NewReader(strings.Repeat("?", size)))
 		c.Request.Header.Set("Content-Type", "application/json")
 		if err := New(Deps{MaxBody: 1 << 20}).RPC("")(c, Box{}); errors.Is(err, context.Canceled) != want {
 			t.Errorf("a message of %d bytes, without a core: %v", size, err)
 		}
 	}
 	for size, want := range map[int]bool{budget.SmallBytes - 1: false, budget.SmallBytes: false, budget.SmallBytes + 1: true} {
-		ctx, hold := memory.With(gone, "acme", 0)
-		_, err := io.ReadAll(onCore{io.NopCloser(strings.NewReader(strings.Repeat("?", size))), ctx})
+		_, err := io.ReadAll(onCore{io.NopCloser(strings.NewReader(strings.Repeat("?", size))), testbed.WithoutCore(t, memory, "acme")})
 		testbed.Check(t, errors.Is(err, context.Canceled) == want, "a stream of %d bytes, without a core: %v", size, err)
-		hold.Release()
 	}
 
 	memory = budget.New(0)
-	ctx, hold = memory.With(gone, "acme", 0)
-	defer hold.Release()
+	takes := func() bool { return testbed.FreeCores(t, memory, "acme") > 0 }
 	decoding := func() context.Context { // the request with the last core
-		var on context.Context
-		for {
-			next, hold := memory.With(gone, "acme", 0)
-			t.Cleanup(hold.Release)
-			if budget.TakeCore(next, budget.SmallBytes+1) != nil {
-				return on
-			}
-			on = next
-		}
+		on := testbed.Abandoned(t, memory, "acme")
+		testbed.Must(t, budget.TakeCore(on, budget.SmallBytes+1))
+		testbed.TakeCores(t, memory, "acme")
+		return on
 	}
 	on := decoding()
 	_, err := failures{}.WrapUnary(func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {

@@ -144,28 +144,10 @@ func TestMissedMessagesAreBoundedAndCharged(t *testing.T) {
 	}
 }
 
-// withoutCores makes contexts of a tenant that has no core left, and waits for none.
-func withoutCores(t *testing.T) (request func() context.Context) {
-	t.Helper()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	memory := budget.New(0)
-	request = func() context.Context {
-		ctx, hold := memory.With(gone, "acme", 0)
-		t.Cleanup(hold.Release)
-		return ctx
-	}
-	ctx := request()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
-	return request
-}
-
 // Large output is made into messages on the cores of its tenant.
 func TestLargeOutputIsEncodedOnACore(t *testing.T) {
 	t.Parallel()
-	request := withoutCores(t)
+	memory := budget.New(0)
 	for more, want := range map[int]int{-1: 1, 0: 1, 1: 0} {
 		text := strings.Repeat("x", budget.SmallBytes+more)
 		for _, e := range []farm.Event{
@@ -174,7 +156,7 @@ func TestLargeOutputIsEncodedOnACore(t *testing.T) {
 		} {
 			s := newSession(t.Context(), &kernel{server: &Server{cfg: Config{Now: time.Now}}}, "s")
 			o := output{session: s, work: &work{}}
-			if o.add(request(), e); len(s.missed) != want {
+			if o.add(testbed.WithoutCore(t, memory, "acme"), e); len(s.missed) != want {
 				t.Errorf("%s of %d bytes, without a core: %d messages, want %d", e.Name, len(text), len(s.missed), want)
 			}
 		}
@@ -184,13 +166,13 @@ func TestLargeOutputIsEncodedOnACore(t *testing.T) {
 // Large messages, and large contents, are decoded on the cores of their tenant, of which it has half: here it has none left.
 func TestLargeMessagesAreDecodedOnACore(t *testing.T) {
 	t.Parallel()
-	request := withoutCores(t)
+	memory := budget.New(0)
 	const begin, end = `{"header":{"msg_id":"1","msg_type":"execute_request"},"content":`, `}`
 	for more, want := range map[int]bool{0: true, 1: false} {
 		var code string
 		content := func(size int) []byte { return []byte(`"` + strings.Repeat("x", size-2) + `"`) }
 		text := slices.Concat([]byte(begin), content(budget.SmallBytes-5*64-len(begin+end)+more), []byte(end)) // each of its values counts as 64 bytes
-		_, size, err := newSocket(t.Context(), 0).decode(request(), websocket.MessageText, text)
+		_, size, err := newSocket(t.Context(), 0).decode(testbed.WithoutCore(t, memory, "acme"), websocket.MessageText, text)
 		if errors.Is(err, context.Canceled) == want || want && err != nil {
 			t.Errorf("a message of %d bytes, without a core: %v", len(text), err)
 		}
@@ -198,7 +180,7 @@ func TestLargeMessagesAreDecodedOnACore(t *testing.T) {
 			t.Errorf("a message of %d bytes counts as %d", len(text), size)
 		}
 		w := &work{message: message{content: content(budget.SmallBytes - 64)}, weight: budget.SmallBytes + more}
-		if err := w.decode(request(), &code); errors.Is(err, context.Canceled) == want || (len(code) > 0) != want {
+		if err := w.decode(testbed.WithoutCore(t, memory, "acme"), &code); errors.Is(err, context.Canceled) == want || (len(code) > 0) != want {
 			t.Errorf("a content of a message that counts as %d, without a core: decoded %d, %v", w.weight, len(code), err)
 		}
 	}

@@ -611,19 +611,7 @@ func (w written) Write(p []byte) (int, error) {
 func TestLargeAnswersAreEncodedOnACore(t *testing.T) {
 	t.Parallel()
 	memory := budget.New(1 << 30)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
-	free := func() (n int) {
-		ctx, hold := memory.With(gone, "a", 0)
-		defer hold.Release()
-		for ; ; n++ {
-			leave, err := budget.Core(ctx, budget.SmallBytes+1)
-			if err != nil {
-				return n
-			}
-			defer leave()
-		}
-	}
+	free := func() int { return testbed.FreeCores(t, memory, "a") }
 	whole := free()
 	for size, taken := range map[int]int{10: 0, budget.SmallBytes: 1} {
 		var encoded []int

@@ -26,23 +26,14 @@ import (
 // Large bodies are decoded on the cores of their tenant, of which it has half: here it has none left.
 func TestLargeBodiesAreDecodedOnACore(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
 	memory := budget.New(0)
-	ctx, hold := memory.With(gone, "acme", 0)
-	defer hold.Release()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
 	many := func(values int) string { return "[" + strings.Repeat("1,", values-2) + "1]" } // the list is one of them
 	for body, want := range map[string]bool{                                               // each value counts as 64 bytes, and there is always one
 		strings.Repeat(" ", budget.SmallBytes-64): true, strings.Repeat(" ", budget.SmallBytes-63): false, many(992): true, many(993): false,
 	} {
 		for name, decode := range map[string]func(*gin.Context, int64, func([]byte) error) error{"DecodeJSON": rest.DecodeJSON, "DecodeAnyJSON": rest.DecodeAnyJSON} {
-			ctx, hold := memory.With(gone, "acme", 0)
-			defer hold.Release()
 			c, _ := gin.CreateTestContext(httptest.NewRecorder())
-			c.Request = httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
+			c.Request = httptest.NewRequestWithContext(testbed.WithoutCore(t, memory, "acme"), http.MethodPost, "/", strings.NewReader(body))
 			decoded := false
 			err := decode(c, 1<<20, func(text []byte) error {
 				decoded = string(text) == body
@@ -61,16 +52,11 @@ func TestLargeAnswersAreEncodedOnACore(t *testing.T) {
 	for held, want := range map[int64]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			ctx, hold := budget.New(1<<30).With(ctx, "acme", 0)
+			memory := budget.New(1 << 30)
+			ctx, hold := memory.With(ctx, "acme", 0)
 			defer hold.Release()
 			testbed.Must(t, budget.Charge(ctx, held))
-			var all []func()
-			go func() { // until there is none left
-				for leave, err := budget.Core(ctx, budget.SmallBytes+1); err == nil; leave, err = budget.Core(ctx, budget.SmallBytes+1) {
-					all = append(all, leave)
-				}
-			}()
-			synctest.Wait()
+			testbed.TakeCores(t, memory, "acme")
 			answer := httptest.NewRecorder()
 			c, _ := gin.CreateTestContext(answer)
 			c.Request = httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // taken counts what is read of a body.
@@ -77,18 +78,15 @@ func TestHeadersOfPartsAreBounded(t *testing.T) {
 	}
 }
 
-// needy is a body that tells whether its tenant has a core left whenever more of it is read.
+// needy is a body that tells how many cores its tenant has left whenever more of it is read.
 type needy struct {
-	ctx   context.Context
+	cores func() int
 	from  io.Reader
-	reads []bool
+	reads []int
 }
 
 func (n *needy) Read(b []byte) (int, error) {
-	leave, err := budget.Core(n.ctx, budget.SmallBytes+1)
-	if n.reads = append(n.reads, err == nil); err == nil {
-		leave()
-	}
+	n.reads = append(n.reads, n.cores())
 	return n.from.Read(b)
 }
 
@@ -125,32 +123,20 @@ func TestWorkOnABodyHasACore(t *testing.T) {
 			return int(n), err
 		}},
 	} {
-		gone, cancel := context.WithCancel(t.Context())
-		cancel() // nobody waits
 		memory := budget.New(0)
-		ctx, hold := memory.With(gone, "acme", 0)
-		defer hold.Release()
-		body := &needy{ctx: ctx, from: strings.NewReader(c.body)}
-		for leaves := []func(){}; ; { // all but one core of the tenant's
-			leave, err := budget.Core(ctx, budget.SmallBytes+1)
-			if err != nil {
-				leaves[0]()
-				break
-			}
-			leaves = append(leaves, leave)
-		}
-		if n, err := c.read(ctx, body); n != c.size || err != nil && !errors.Is(err, io.EOF) {
+		testbed.TakeCores(t, memory, "acme")[0]() // one is left
+		free := func() int { return testbed.FreeCores(t, memory, "acme") }
+		body := &needy{cores: free, from: strings.NewReader(c.body)}
+		if n, err := c.read(testbed.Abandoned(t, memory, "acme"), body); n != c.size || err != nil && !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %d bytes are read, want %d: %v", name, n, c.size, err)
 		}
-		if slices.Contains(body.reads, false) {
+		if slices.Contains(body.reads, 0) {
 			t.Errorf("%s: a core is held while more is waited for", name)
 		}
-		if _, err := budget.Core(ctx, budget.SmallBytes+1); err != nil {
+		if free() != 1 {
 			t.Errorf("%s: the core is not given back", name)
 		}
-		fresh, hold := memory.With(gone, "acme", 0)
-		defer hold.Release()
-		if n, err := c.read(fresh, strings.NewReader(c.body)); n < budget.SmallBytes/2 || n > 2*budget.SmallBytes || !errors.Is(err, context.Canceled) {
+		if n, err := c.read(testbed.WithoutCore(t, memory, "acme"), strings.NewReader(c.body)); n < budget.SmallBytes/2 || n > 2*budget.SmallBytes || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: without a core %d bytes are read, want some 64 KiB: %v", name, n, err)
 		}
 	}

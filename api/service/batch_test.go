@@ -273,19 +273,7 @@ func TestEntriesOfABatchAreCheckedOnACore(t *testing.T) {
 	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
 	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
 	memory := budget.New(0)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
-	free := func() (n int) {
-		other, hold := memory.With(gone, tenant, 0)
-		defer hold.Release()
-		for ; ; n++ {
-			leave, err := budget.Core(other, budget.SmallBytes+1)
-			if err != nil {
-				return n
-			}
-			defer leave()
-		}
-	}
+	free := func() int { return testbed.FreeCores(t, memory, tenant) }
 	whole := free()
 	var checked, submitted []int // cores that are free when an entry is checked first, and when it is submitted
 	fresh := true

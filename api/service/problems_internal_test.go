@@ -238,16 +238,7 @@ func (linking) Presign(context.Context, string, blob.PresignOptions) (string, er
 // A link costs some 50 µs of a core, and a job has up to 10,000 artifacts.
 func TestLinksAreMadeOnACore(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
-	memory := budget.New(0)
-	for err := error(nil); err == nil; { // until the tenant has no other core
-		ctx, hold := memory.With(gone, "acme", 0)
-		t.Cleanup(hold.Release)
-		err = budget.TakeCore(ctx, budget.SmallBytes+1)
-	}
-	ctx, hold := memory.With(gone, "acme", 0)
-	defer hold.Release()
+	ctx := testbed.WithoutCore(t, budget.New(0), "acme")
 	const small = budget.SmallBytes / linkWork // links that need none
 	var linked []bool
 	for _, a := range New(Deps{Blobs: linking{}}, Options{}).artifacts(ctx, make([]farm.Artifact, small+2)) {

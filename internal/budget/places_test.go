@@ -143,16 +143,8 @@ func TestCoresAreSharedBetweenTenants(t *testing.T) {
 func TestSmallWorkOfARequestAddsUp(t *testing.T) {
 	t.Parallel()
 	b := budget.New(size)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	ctx, hold := b.With(gone, "a", 0)
-	defer hold.Release()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
 	request := func() (pieces int) {
-		ctx, hold := b.With(gone, "a", 0)
-		defer hold.Release()
+		ctx := testbed.WithoutCore(t, b, "a")
 		for ; ; pieces++ {
 			if _, err := budget.Core(ctx, budget.SmallBytes/8); err != nil {
 				return pieces

@@ -120,14 +120,7 @@ func TestValuesAreCharged(t *testing.T) {
 // The values of a large body are counted on a core, those of a short one before: its charge may wait.
 func TestValuesOfLargeBodiesAreCountedOnACore(t *testing.T) {
 	t.Parallel()
-	b := budget.New(size)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	ctx, hold := b.With(gone, "a", 0)
-	defer hold.Release()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
+	ctx := testbed.WithoutCore(t, budget.New(size), "a")
 	for bytes, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
 		counted := false
 		_, err := budget.Decoding(ctx, bytes, func() int { counted = true; return 1 })
@@ -135,10 +128,9 @@ func TestValuesOfLargeBodiesAreCountedOnACore(t *testing.T) {
 			t.Errorf("%d bytes, without a core: counted %v, %v", bytes, counted, err)
 		}
 	}
-	ctx, hold = budget.New(size).With(gone, "a", 0)
-	defer hold.Release()
+	b := budget.New(size)
 	for range 2 * runtime.GOMAXPROCS(0) { // each gives its core back
-		if _, err := budget.Decoding(ctx, budget.SmallBytes+1, func() int { return farm.MaxBodyValues + 1 }); farm.CodeOf(err) != farm.CodeTooLarge {
+		if _, err := budget.Decoding(testbed.Abandoned(t, b, "a"), budget.SmallBytes+1, func() int { return farm.MaxBodyValues + 1 }); farm.CodeOf(err) != farm.CodeTooLarge {
 			t.Errorf("too many values: %v", err)
 		}
 	}

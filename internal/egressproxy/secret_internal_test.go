@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -144,17 +143,8 @@ func TestAnswersAreSearchedOnACoreOfTheTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		memory := budget.New(16 << 20)
-		over, end := context.WithCancel(t.Context())
+		cores := testbed.TakeCores(t, memory, "loud")
 		var all sync.WaitGroup
-		for range max(runtime.GOMAXPROCS(0), 2) { // more than the tenant has
-			all.Go(func() {
-				ctx, hold := memory.With(over, "loud", 0)
-				defer hold.Release()
-				_ = budget.TakeCore(ctx, budget.SmallBytes+1)
-				<-over.Done()
-			})
-		}
-		synctest.Wait()
 		const secrets = 16
 		passed := func(tenant string, size int) *atomic.Int64 {
 			var n atomic.Int64
@@ -178,7 +168,7 @@ func TestAnswersAreSearchedOnACoreOfTheTenant(t *testing.T) {
 		small, large, other := passed("loud", free/2), passed("loud", 2*free), passed("quiet", 2*free)
 		testbed.Check(t, small.Load() == free/2 && large.Load() == 0 && other.Load() == 2*free, "without a core %d bytes of a small answer, %d of a large one, %d for another tenant",
 			small.Load(), large.Load(), other.Load())
-		end()
+		cores.Leave()
 		all.Wait()
 		testbed.Check(t, large.Load() == 2*free, "%d bytes with a core", large.Load())
 	})

@@ -172,13 +172,7 @@ func TestHostsAreVerifiedOnACoreOfTheTenant(t *testing.T) {
 	t.Parallel()
 	memory := budget.New(0)
 	v := newVault(t, nil, func(o *egressproxy.Options) { o.Budget, o.Limits.Dial = memory, 100*time.Millisecond })
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	gone, hold := memory.With(gone, "t", 0)
-	defer hold.Release()
-	for leave, err := budget.Core(gone, budget.SmallBytes+1); err == nil; leave, err = budget.Core(gone, budget.SmallBytes+1) {
-		defer leave()
-	}
+	defer testbed.TakeCores(t, memory, "t").Leave()
 	for name, target := range v.urls("/") {
 		if status, body, err := v.ask(t, "GET", target, nil); status != http.StatusBadGateway || err != nil || len(v.requests()) > 0 {
 			t.Errorf("%s without a core: %d %q, %v", name, status, body, err)

@@ -17,7 +17,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -404,17 +403,8 @@ func TestCertificatesAreVerifiedOnACoreOfTheTenant(t *testing.T) {
 	server := root.next(t, "server")
 	synctest.Test(t, func(t *testing.T) {
 		memory := budget.New(0)
-		over, end := context.WithCancel(t.Context())
+		cores := testbed.TakeCores(t, memory, "loud")
 		var all sync.WaitGroup
-		for range max(runtime.GOMAXPROCS(0), 2) { // more than the tenant has
-			all.Go(func() {
-				ctx, hold := memory.With(over, "loud", 0)
-				defer hold.Release()
-				_ = budget.TakeCore(ctx, budget.SmallBytes+1)
-				<-over.Done()
-			})
-		}
-		synctest.Wait()
 		ask := func(tenant string) *atomic.Bool {
 			var answered atomic.Bool
 			all.Go(func() {
@@ -429,7 +419,7 @@ func TestCertificatesAreVerifiedOnACoreOfTheTenant(t *testing.T) {
 		}
 		loud, quiet := ask("loud"), ask("quiet")
 		testbed.Check(t, !loud.Load() && quiet.Load(), "without a core: answered %v, another tenant %v", loud.Load(), quiet.Load())
-		end()
+		cores.Leave()
 		all.Wait()
 		testbed.Check(t, loud.Load(), "it is not answered with a core")
 	})

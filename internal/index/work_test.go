@@ -499,16 +499,7 @@ func TestReadingOfLargePagesHasACore(t *testing.T) {
 					if name == "File" {
 						want = http.StatusNotFound
 					}
-					over, end := context.WithCancel(t.Context())
-					for range runtime.GOMAXPROCS(0) { // more than the tenant has
-						u.readers.Go(func() {
-							ctx, hold := u.Memory().With(over, "loud", 0)
-							defer hold.Release()
-							_ = budget.TakeCore(ctx, budget.SmallBytes+1)
-							<-over.Done()
-						})
-					}
-					synctest.Wait()
+					cores := testbed.TakeCores(t, u.Memory(), "loud")
 					for _, project := range []string{"below", "at"} {
 						testbed.Diff(t, "status of a page "+project+" the size that needs no core", want, ask(t.Context(), "loud", project))
 					}
@@ -518,7 +509,7 @@ func TestReadingOfLargePagesHasACore(t *testing.T) {
 					testbed.Diff(t, "status of a page in memory", want, ask(t.Context(), "loud", "other"))
 					testbed.Diff(t, "status of one more page", 0, ask(t.Context(), "loud", "more"))
 					leave()
-					end()
+					cores.Leave()
 					u.readers.Wait()
 					testbed.Diff(t, "status with a core", want, ask(t.Context(), "loud", "above"))
 					testbed.Diff(t, "status of one more page with a core", want, ask(t.Context(), "loud", "more"))
@@ -571,21 +562,12 @@ func TestWritingOfLargePagesHasACore(t *testing.T) {
 		testbed.Require(t, parts > 5, "the page is sent in %d parts", parts)
 		small := ask("loud", "small", func() {}).Body.Len()
 
-		over, end := context.WithCancel(t.Context())
-		for range runtime.GOMAXPROCS(0) { // more than the tenant has
-			u.readers.Go(func() {
-				ctx, hold := u.Memory().With(over, "loud", 0)
-				defer hold.Release()
-				_ = budget.TakeCore(ctx, budget.SmallBytes+1)
-				<-over.Done()
-			})
-		}
-		synctest.Wait()
+		cores := testbed.TakeCores(t, u.Memory(), "loud")
 		waits := ask("loud", "large", func() {})
 		testbed.Check(t, waits.Body.Len() > 0 && waits.Body.Len() < 2*budget.SmallBytes, "%d bytes of %d are sent without a core", waits.Body.Len(), whole)
 		testbed.Diff(t, "bytes of a small page without a core", small, ask("loud", "small", func() {}).Body.Len())
 		testbed.Diff(t, "bytes for another tenant", whole, ask("quiet", "large", func() {}).Body.Len())
-		end()
+		cores.Leave()
 		synctest.Wait()
 		testbed.Diff(t, "bytes with a core", whole, waits.Body.Len())
 		u.end(t)

@@ -1,6 +1,7 @@
 // Package testbed is what tests of several packages share: how they end at an error, compare values, and wait for what has no signal; the addresses of
-// servers that they start, what the kernel keeps of connections, requests of tenants without a core, and the logs of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and
-// processes that end at one of their commands of Redis; how often the model tests make random runs; and the programs that test MCP from outside.
+// servers that they start, and the logs of those while they run; what the kernel keeps of connections; the cores of tenants; a redis-server with a way to
+// it that a test can cut, hold, or stop at a call, and processes that end at one of their commands of Redis; how often the model tests make random runs;
+// and the programs that test MCP from outside.
 package testbed
 
 import (
@@ -172,22 +173,49 @@ func Runs(t *testing.T, checks, steps int) {
 	t.Logf("to repeat these runs: -rapid.seed=%s -rapid.checks=%s -rapid.steps=%s", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.steps").Value)
 }
 
-// WithoutCore is the context of a request of a tenant that has no core left, and that nobody waits for: work on more than budget.SmallBytes ends with
-// context.Canceled.
-func WithoutCore(tb testing.TB, memory *budget.Budget, tenant string) context.Context {
+// Cores are cores of a tenant. Each gives itself back; a second call does nothing.
+type Cores []func()
+
+// TakeCores takes all cores that a tenant has left.
+func TakeCores(tb testing.TB, memory *budget.Budget, tenant string) (all Cores) {
+	tb.Helper()
+	ctx := Abandoned(tb, memory, tenant)
+	for leave, err := budget.Core(ctx, budget.SmallBytes+1); err == nil; leave, err = budget.Core(ctx, budget.SmallBytes+1) {
+		all = append(all, leave)
+	}
+	return all
+}
+
+// Leave gives all back.
+func (c Cores) Leave() {
+	for _, leave := range c {
+		leave()
+	}
+}
+
+// FreeCores is how many cores a tenant has left.
+func FreeCores(tb testing.TB, memory *budget.Budget, tenant string) int {
+	tb.Helper()
+	all := TakeCores(tb, memory, tenant)
+	all.Leave()
+	return len(all)
+}
+
+// Abandoned is the context of a request of a tenant that nobody waits for: what has to wait for a core ends with context.Canceled.
+func Abandoned(tb testing.TB, memory *budget.Budget, tenant string) context.Context {
 	tb.Helper()
 	gone, cancel := context.WithCancel(tb.Context())
 	cancel()
-	request := func() context.Context {
-		ctx, hold := memory.With(gone, tenant, 0)
-		tb.Cleanup(hold.Release)
-		return ctx
-	}
-	taking := request()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(taking, budget.SmallBytes+1)
-	}
-	return request()
+	ctx, hold := memory.With(gone, tenant, 0)
+	tb.Cleanup(hold.Release)
+	return ctx
+}
+
+// WithoutCore is Abandoned of a tenant that has no core left: work on more than budget.SmallBytes ends.
+func WithoutCore(tb testing.TB, memory *budget.Budget, tenant string) context.Context {
+	tb.Helper()
+	TakeCores(tb, memory, tenant)
+	return Abandoned(tb, memory, tenant)
 }
 
 // ReceiveBuffer is how much memory the kernel may use for what has come over a connection and is not read, in bytes; 0: as much as it likes.

@@ -143,13 +143,7 @@ func TestResolveWithoutTheDocument(t *testing.T) {
 // A large document is decoded on a core of its tenant, of which it has half: here it has none left.
 func TestLargeDocumentsAreDecodedOnACore(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
-	ctx, hold := budget.New(0).With(gone, "acme", 0)
-	defer hold.Release()
-	for err := error(nil); err == nil; {
-		_, err = budget.Core(ctx, budget.SmallBytes+1)
-	}
+	ctx := testbed.WithoutCore(t, budget.New(0), "acme")
 	for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
 		var got string
 		n, err := new(DB).ReadDocument(ctx, `"`+strings.Repeat("x", size-2)+`"`, &got)
