@@ -489,23 +489,32 @@ func e2bMessages(stream io.Reader) *bufio.Scanner {
 	return messages
 }
 
+// counting limits the requests of acme to a rate. begin starts another minute, with so many left of it; used returns how many of these were made, and
+// takes the others.
+func (f *liveFarm) counting(rate int) (begin func(left int), used func() int) {
+	f.t.Helper()
+	answer := f.asOperator("PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": rate})
+	testbed.Require(f.t, answer.Code == http.StatusOK, "%d %s", answer.Code, answer.Body)
+	quotas, now, whole := farm.DefaultQuotas(), time.Now(), rate
+	quotas.RequestsPerMinute = rate
+	begin = func(left int) {
+		now, whole = now.Add(time.Hour), left
+		f.redis.SetTime(now)
+		_, _ = f.store.AdmitMore(f.t.Context(), "acme", rate-left, quotas)
+	}
+	used = func() int {
+		left, _ := f.store.AdmitMore(f.t.Context(), "acme", rate, quotas)
+		return whole - left
+	}
+	return begin, used
+}
+
 // Calls to the sandbox for the entries of an answer count against requests_per_minute, each twenty as one: those of a list, and those of a stream of changes.
 func TestE2BCallsForEntriesCountAsRequests(t *testing.T) {
 	t.Parallel()
 	const calls, rate = 20, 100
 	f, dir, headers := e2bBox(t)
-	answer := f.asOperator("PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": rate})
-	testbed.Require(t, answer.Code == http.StatusOK, "%d %s", answer.Code, answer.Body)
-	quotas, now := farm.DefaultQuotas(), time.Now()
-	quotas.RequestsPerMinute = rate
-	refill := func() {
-		now = now.Add(time.Hour)
-		f.redis.SetTime(now)
-	}
-	used := func() int {
-		left, _ := f.store.AdmitMore(t.Context(), "acme", rate, quotas)
-		return rate - left
-	}
+	begin, used := f.counting(rate)
 	links := ""
 	for outside, want := range map[int]int{calls - 1: 1, calls: 1, calls + 1: 2, 2 * calls: 2, 2*calls + 1: 3} {
 		links = filepath.Join(dir, fmt.Sprint("links", outside))
@@ -513,14 +522,14 @@ func TestE2BCallsForEntriesCountAsRequests(t *testing.T) {
 		for n := range outside {
 			testbed.Must(t, os.Symlink(fmt.Sprint("../missing", n), filepath.Join(links, fmt.Sprint(n))))
 		}
-		refill()
+		begin(rate)
 		if _, failed := f.rpc("/filesystem.Filesystem/ListDir", map[string]any{"path": links}, headers); failed != "" || used() != want {
 			t.Errorf("%d files outside: not %d requests, or %s", outside, want, failed)
 		}
 	}
 	watched := filepath.Join(dir, "watched")
 	testbed.Must(t, os.Mkdir(watched, 0o700))
-	refill()
+	begin(rate)
 	events := e2bMessages(e2bStream(t, f.web.URL, "/filesystem.Filesystem/WatchDir", `{"path":"`+watched+`","includeEntry":true}`, headers))
 	for n := range calls + 1 {
 		testbed.Must(t, os.Mkdir(filepath.Join(watched, fmt.Sprint(n)), 0o700)) // each is an answer of its own
@@ -532,8 +541,7 @@ func TestE2BCallsForEntriesCountAsRequests(t *testing.T) {
 		t.Errorf("a stream with %d entries: %d requests", calls+1, got)
 	}
 	links = filepath.Join(dir, fmt.Sprint("links", calls+1))
-	refill()
-	_, _ = f.store.AdmitMore(t.Context(), "acme", rate-1, quotas)
+	begin(1)
 	if _, failed := f.rpc("/filesystem.Filesystem/ListDir", map[string]any{"path": links}, headers); !strings.HasPrefix(failed, "resource_exhausted") || !strings.Contains(failed, "requests_per_minute") {
 		t.Errorf("beyond the quota: %s", failed)
 	}
@@ -544,14 +552,9 @@ func TestE2BFilesOfAnUploadCountAsRequests(t *testing.T) {
 	t.Parallel()
 	const calls, rate = 20, 100
 	f, dir, headers := e2bBox(t)
-	answer := f.asOperator("PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": rate})
-	testbed.Require(t, answer.Code == http.StatusOK, "%d %s", answer.Code, answer.Body)
-	quotas, now := farm.DefaultQuotas(), time.Now()
-	quotas.RequestsPerMinute = rate
-	upload := func(n, left int) (status int, written []os.DirEntry, used int) {
-		now = now.Add(time.Hour)
-		f.redis.SetTime(now)
-		_, _ = f.store.AdmitMore(t.Context(), "acme", rate-left, quotas)
+	begin, used := f.counting(rate)
+	upload := func(n, left int) (status int, written []os.DirEntry) {
+		begin(left)
 		to, body := filepath.Join(dir, fmt.Sprint(n, left)), &bytes.Buffer{}
 		form := multipart.NewWriter(body)
 		for i := range n {
@@ -560,16 +563,16 @@ func TestE2BFilesOfAnUploadCountAsRequests(t *testing.T) {
 		}
 		_ = form.Close()
 		answer, _ := f.do("POST", "/e2b/files", body.String(), append([]string{"Content-Type", form.FormDataContentType()}, headers...)...)
-		rest, _ := f.store.AdmitMore(t.Context(), "acme", rate, quotas)
 		written, _ = os.ReadDir(to)
-		return answer.StatusCode, written, left - rest
+		return answer.StatusCode, written
 	}
 	for files, want := range map[int]int{calls - 1: 1, calls: 1, calls + 1: 2, 2 * calls: 2, 2*calls + 1: 3} {
-		if status, written, used := upload(files, rate); status != http.StatusOK || len(written) != files || used != want {
-			t.Errorf("%d files: %d, %d are written, and %d requests counted, want %d", files, status, len(written), used, want)
+		status, written := upload(files, rate)
+		if got := used(); status != http.StatusOK || len(written) != files || got != want {
+			t.Errorf("%d files: %d, %d are written, and %d requests counted, want %d", files, status, len(written), got, want)
 		}
 	}
-	if status, written, _ := upload(2*calls, 1); status != http.StatusTooManyRequests || len(written) != calls {
+	if status, written := upload(2*calls, 1); status != http.StatusTooManyRequests || len(written) != calls {
 		t.Errorf("beyond the quota: %d, and %d files are written", status, len(written))
 	}
 }
@@ -579,18 +582,15 @@ func TestE2BMessagesOfAStreamCountAsRequests(t *testing.T) {
 	t.Parallel()
 	const messages, rate = 20, 100
 	f, _, headers := e2bBox(t)
-	answer := f.asOperator("PUT", "/v1/tenants/acme", map[string]int{"requests_per_minute": rate})
-	testbed.Require(t, answer.Code == http.StatusOK, "%d %s", answer.Code, answer.Body)
-	quotas, now := farm.DefaultQuotas(), time.Now()
-	quotas.RequestsPerMinute = rate
+	begin, used := f.counting(rate)
 	for sent, want := range map[int]int{messages - 1: 1, messages: 1, messages + 1: 2} {
-		now = now.Add(time.Hour)
-		f.redis.SetTime(now) // all requests are free again
+		begin(rate)
 		if status, got := f.streamed(streamInput, strings.Repeat(envelope(`{"keepalive":{}}`), sent), headers); status != http.StatusOK || strings.Contains(got, "error") {
 			t.Errorf("%d messages: %d %s", sent, status, got)
 		}
-		left, _ := f.store.AdmitMore(t.Context(), "acme", rate, quotas)
-		testbed.Check(t, rate-left == want, "%d messages count as %d requests, want %d", sent, rate-left, want)
+		if got := used(); got != want {
+			t.Errorf("%d messages count as %d requests, want %d", sent, got, want)
+		}
 	}
 }
 
