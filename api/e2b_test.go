@@ -129,6 +129,17 @@ func TestE2BPages(t *testing.T) {
 	}
 }
 
+// A page has at most a hundred sandboxes.
+func TestE2BPagesAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	for limit, want := range map[int]int{0: http.StatusBadRequest, 1: http.StatusOK, 99: http.StatusOK, 100: http.StatusOK, 101: http.StatusBadRequest} {
+		if answer, text := b.do("GET", fmt.Sprintf("/e2b/v2/sandboxes?limit=%d", limit), nil, "X-API-KEY", key); answer.StatusCode != want {
+			t.Errorf("limit %d: %d %s", limit, answer.StatusCode, text)
+		}
+	}
+}
+
 // A page of a template that few sandboxes have is empty once some pages were read for it, and leads to the next one.
 func TestE2BPagesOfATemplateReadABoundedNumber(t *testing.T) {
 	t.Parallel()
@@ -374,4 +385,20 @@ func TestE2BBadRequests(t *testing.T) {
 	b.e2bFailure(http.StatusBadRequest, "hibernate", "POST", made+"/pause", `{}`, "X-API-KEY", key)
 	b.e2bFailure(http.StatusBadRequest, "Snapshots are not offered by this farm.", "POST", made+"/snapshots", `{}`, "X-API-KEY", key)
 	b.e2bFailure(http.StatusBadRequest, "Forks are not offered by this farm.", "POST", made+"/fork", `{}`, "X-API-KEY", key)
+}
+
+// Quotas are told in E2B's form, with the status that its SDKs take for a limit of the rate.
+func TestE2BQuotas(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys, func(c *api.Config, _ *api.Deps) {
+		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "ops", SHA256: hash("admin"), Scopes: []string{"admin"}})
+	})
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_sandboxes": 1}`, bearer("admin")...)
+	made := b.e2bSandbox(key)
+	b.e2bFailure(http.StatusTooManyRequests, "max_sandboxes", "POST", "/e2b/v2/sandboxes", `{"templateID":"base"}`, "X-API-KEY", key)
+	b.e2bSandbox(otherKey)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"requests_per_minute": 0}`, bearer("admin")...)
+	b.e2bFailure(http.StatusTooManyRequests, "requests_per_minute", "GET", "/e2b/v2/sandboxes", nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusTooManyRequests, "requests_per_minute", "POST", "/e2b/process.Process/List", `{}`, "Content-Type", "application/json",
+		"E2b-Sandbox-Id", made.SandboxID, "E2b-Sandbox-Port", e2b.EnvdPort, "X-Access-Token", made.EnvdAccessToken)
 }

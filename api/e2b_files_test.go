@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -18,7 +19,9 @@ import (
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // signedFile is the query of a URL that an SDK signs.
@@ -136,4 +139,136 @@ func TestE2BSignedURLs(t *testing.T) {
 	f.do("DELETE", "/v1/keys/"+issued.Key.ID, nil, bearer("admin")...)
 	f.refused(issued.Secret)
 	f.e2bFailure(http.StatusUnauthorized, "revoked", "GET", target, nil)
+}
+
+// A link is followed through forty others.
+func TestE2BLinksAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 40
+	f, dir, headers := e2bBox(t)
+	before := filepath.Join(dir, "file")
+	if err := os.WriteFile(before, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= limit+1; n++ {
+		link := filepath.Join(dir, fmt.Sprint(n))
+		if err := os.Symlink(before, link); err != nil {
+			t.Fatal(err)
+		}
+		before = link
+		if n < limit-1 {
+			continue
+		}
+		want := "FILE_TYPE_FILE"
+		if n == limit+1 {
+			want = "FILE_TYPE_SYMLINK"
+		}
+		out, failed := f.rpc("/filesystem.Filesystem/Stat", map[string]any{"path": link}, headers)
+		if entry, _ := out["entry"].(map[string]any); failed != "" || entry["type"] != want {
+			t.Errorf("%d links: %v %s", n, out, failed)
+		}
+	}
+}
+
+// farLink makes a link in a directory to a path that is too long to look at, and returns what is shown as its target.
+func farLink(t *testing.T, dir, name string) string {
+	t.Helper()
+	target := strings.Repeat("t/", 2047) + "t"
+	testbed.Must(t, os.Symlink(target, filepath.Join(dir, name)))
+	return filepath.Join(dir, target)
+}
+
+// A list looks at so many files outside it that its links lead to: each takes a call to the sandbox. What it has seen takes none.
+func TestE2BLinksOfAListAreBounded(t *testing.T) {
+	t.Parallel()
+	f, dir, headers := e2bBox(t)
+	links := filepath.Join(dir, "links")
+	testbed.Must(t, os.Mkdir(links, 0o700))
+	testbed.Must(t, os.WriteFile(filepath.Join(links, "file"), nil, 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "same"), nil, 0o600))
+	testbed.Must(t, os.Symlink("file", filepath.Join(links, "link")))
+	const outside = 1000
+	for n := range outside - 1 {
+		testbed.Must(t, os.Symlink("../same", filepath.Join(links, fmt.Sprint("same", n))))
+		testbed.Must(t, os.Symlink(fmt.Sprint("../missing", n), filepath.Join(links, fmt.Sprint("far", n))))
+		testbed.Must(t, os.Symlink("link", filepath.Join(links, fmt.Sprint("near", n))))
+	}
+	list := func() (files int, failed string) {
+		out, failed := f.rpc("/filesystem.Filesystem/ListDir", map[string]any{"path": links}, headers)
+		entries, _ := out["entries"].([]any)
+		for _, e := range entries {
+			if entry, _ := e.(map[string]any); entry["type"] == "FILE_TYPE_FILE" {
+				files++
+			}
+		}
+		return files, failed
+	}
+	if files, failed := list(); failed != "" || files != 2+2*(outside-1) {
+		t.Errorf("%d files: %s", files, failed)
+	}
+	testbed.Must(t, os.Symlink("../more", filepath.Join(links, "more")))
+	if _, failed := list(); !strings.HasPrefix(failed, "resource_exhausted") {
+		t.Errorf("%d files outside: %q", outside+1, failed)
+	}
+}
+
+// Changes with entries that are too large together have some without: they are told once.
+func TestE2BEntriesOfChangesAreBounded(t *testing.T) {
+	t.Parallel()
+	f, dir, headers := e2bBox(t)
+	made, failed := f.rpc("/filesystem.Filesystem/CreateWatcher", map[string]any{"path": dir, "includeEntry": true}, headers)
+	if failed != "" {
+		t.Fatal(failed)
+	}
+	const changes, limit = 1100, 8 << 20
+	for n := range changes {
+		farLink(t, dir, fmt.Sprint(n))
+	}
+	seen := map[string]bool{}
+	testbed.Until(t, "all changes are told", func() bool {
+		out, failed := f.rpc("/filesystem.Filesystem/GetWatcherEvents", made, headers)
+		if failed != "" {
+			t.Fatal(failed)
+		}
+		events, _ := out["events"].([]any)
+		bytes, whole := 0, 0
+		for _, event := range events {
+			event, _ := event.(map[string]any)
+			name := fmt.Sprint(event["name"])
+			if seen[name] {
+				t.Errorf("%s is told twice", name)
+			}
+			seen[name] = true
+			if entry, ok := event["entry"].(map[string]any); ok {
+				whole++
+				bytes += 512 + 4*len(name) + 512 + 4*len(fmt.Sprint(entry["path"], entry["symlinkTarget"]))
+			}
+		}
+		if bytes > limit || whole < len(events) && bytes < limit*3/4 {
+			t.Errorf("%d changes, of which %d with entries have %d bytes", len(events), whole, bytes)
+		}
+		return len(seen) == changes
+	})
+}
+
+// A stream of changes holds no memory for those that were sent.
+func TestE2BChangesThatWereSentAreNotHeld(t *testing.T) {
+	t.Parallel()
+	var m *budget.Budget
+	f, dir, headers := e2bBox(t, withMemory(&m))
+	deep := filepath.Join(dir, strings.Repeat(strings.Repeat("d", 250)+"/", 12)) // so that an answer of the sandbox is charged
+	testbed.Must(t, os.MkdirAll(deep, 0o700))
+	stream := e2bStream(t, f.web.URL, "/filesystem.Filesystem/WatchDir", `{"path":"`+deep+`"}`, headers)
+	const changes = 600
+	for n := range changes {
+		testbed.Must(t, os.Mkdir(filepath.Join(deep, fmt.Sprint(n)), 0o700))
+	}
+	events := e2bMessages(stream)
+	for seen := 0; seen < changes && events.Scan(); {
+		if strings.Contains(events.Text(), "EVENT_TYPE_CREATE") {
+			seen++
+		}
+	}
+	testbed.Must(t, events.Err())
+	testbed.Until(t, "nothing is held", func() bool { return m.Stats().Used == 0 })
 }
