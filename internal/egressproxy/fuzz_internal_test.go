@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -91,32 +92,36 @@ func split(records []byte) bool {
 // nameServer answers all questions for addresses of IPv4 by TCP, with so many of them.
 func nameServer(t *testing.T, addresses int) (address string) {
 	t.Helper()
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testbed.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	answer := func(query []byte, truncated bool) []byte {
+	answer := func(query []byte, truncated bool) []byte { // nil: none
 		var p dnsmessage.Parser
-		header, err := p.Start(query)
-		testbed.Must(t, err)
+		header, failed := p.Start(query)
 		q, err := p.Question()
-		testbed.Must(t, err)
+		failed = errors.Join(failed, err)
 		header.Response, header.Truncated = true, truncated
 		b := dnsmessage.NewBuilder(nil, header)
 		b.EnableCompression()
-		testbed.Must(t, errors.Join(b.StartQuestions(), b.Question(q), b.StartAnswers()))
+		failed = errors.Join(failed, b.StartQuestions(), b.Question(q), b.StartAnswers())
 		for i := range addresses {
 			if !truncated && q.Type == dnsmessage.TypeA {
-				testbed.Must(t, b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, dnsmessage.AResource{A: [4]byte{8, 8, byte(i >> 8), byte(i)}}))
+				failed = errors.Join(failed, b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, dnsmessage.AResource{A: [4]byte{8, 8, byte(i >> 8), byte(i)}}))
 			}
 		}
 		raw, err := b.Finish()
-		testbed.Must(t, err)
+		if failed = errors.Join(failed, err); failed != nil {
+			t.Errorf("answer a question: %v", failed)
+			return nil
+		}
 		return raw
 	}
 	udp, err := net.ListenPacket("udp", l.Addr().String())
 	testbed.Must(t, err)
 	t.Cleanup(func() { _ = udp.Close() })
-	go func() {
+	serving.Go(func() {
 		for b := make([]byte, 4096); ; {
 			n, from, err := udp.ReadFrom(b)
 			if err != nil {
@@ -124,8 +129,8 @@ func nameServer(t *testing.T, addresses int) (address string) {
 			}
 			_, _ = udp.WriteTo(answer(b[:n], true), from)
 		}
-	}()
-	go func() {
+	})
+	serving.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -138,7 +143,7 @@ func nameServer(t *testing.T, addresses int) (address string) {
 			}
 			_ = conn.Close()
 		}
-	}()
+	})
 	return l.Addr().String()
 }
 
