@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -393,5 +395,64 @@ func oneCaller(t *testing.T, transport *http.Transport, address string, content 
 	got, err := io.ReadAll(resp.Body)
 	if err != nil || !bytes.Equal(got, content[from:]) {
 		t.Errorf("%s from %d: status %d, %d of %d bytes, error %v: %.100q", address, from, resp.StatusCode, len(got), len(content)-from, err, got)
+	}
+}
+
+// A file that was stored first but is used stays; one that nobody has used since goes.
+func TestTrimKeepsWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	u, cache := newUpstream(t), newMemory()
+	cfg := u.config()
+	cfg.Cache, cfg.CacheMB = cache, 1
+	old, newer := random(t, 600_000), random(t, 400_000)
+	u.wheel("old", "old-1.0.whl", old)
+	u.wheel("newer", "newer-1.0.whl", newer)
+	_, first := serve(t, cfg)
+	get(t, first+"/pypi/files/old/old-1.0.whl")
+	get(t, first+"/pypi/files/newer/newer-1.0.whl")
+	testbed.Until(t, "two files in the cache", func() bool { return len(cache.files()) == 2 })
+	oldKey, newerKey := "index/file/sha256/"+sha(old), "index/file/sha256/"+sha(newer)
+	cache.age(oldKey, 48*time.Hour)
+	cache.age(newerKey, 24*time.Hour)
+	got := cache.have("index/used/")
+	testbed.Check(t, len(got) == 0, "marks of files that were just stored: %q", got)
+
+	x, second := serve(t, cfg) // another worker, or the same one later
+	for range 5 {
+		get(t, second+"/pypi/files/old/old-1.0.whl")
+	}
+	mark := "index/used/file/sha256/" + sha(old)
+	testbed.Until(t, "a mark", func() bool { return slices.Equal(cache.have("index/used/"), []string{mark}) })
+	testbed.Diff(t, "the use was recorded, times", 1, cache.puts[mark])
+	testbed.Must(t, cache.Put(t.Context(), "index/file/sha256/more", strings.NewReader(strings.Repeat("x", 100_000)), 100_000))
+	testbed.Must(t, x.Trim(t.Context()))
+	if diff := cmp.Diff([]string{oldKey, "index/file/sha256/more"}, cache.have("index/file/")); diff != "" { // a hash sorts before "more"
+		t.Error(diff)
+	}
+}
+
+// Marks go with their values, and those whose value is gone go too. Each counts as a value of one byte does.
+func TestTrimRemovesMarks(t *testing.T) {
+	t.Parallel()
+	one := int(farm.StoredBytes(1))
+	all := []string{"index/file/a", "index/file/b", "index/used/file/a", "index/used/file/b", "index/used/file/gone"}
+	newer := []string{"index/file/b", "index/used/file/b"}
+	for over, want := range map[int][]string{-1: all, 0: all, 1: newer, 2 * one: newer, 2*one + 1: {}} {
+		cache := newMemory()
+		put := func(key string, size int, age time.Duration) {
+			testbed.Must(t, cache.Put(t.Context(), key, strings.NewReader(strings.Repeat("x", size)), int64(size)))
+			cache.age(key, age)
+		}
+		put("index/file/a", 1, time.Hour)
+		put("index/used/file/a", 1, time.Minute)
+		put("index/file/b", 1<<20-4*one-farm.ArtifactBytes+over, 0)
+		put("index/used/file/b", 1, 0)
+		put("index/used/file/gone", 1, 0)
+		x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
+		testbed.Must(t, err)
+		testbed.Must(t, x.Trim(t.Context()))
+		testbed.Diff(t, fmt.Sprintf("left of %d bytes too many", over), want, cache.have(""))
+		trimmed := 2 - len(want)/2
+		testbed.Check(t, x.Stats().Trimmed == int64(trimmed), "%d values count as trimmed, want %d", x.Stats().Trimmed, trimmed)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -346,4 +348,44 @@ func TestFileWithoutHash(t *testing.T) {
 	}
 	a = ask(t, "GET", root+"/pypi/files/six/six-1.0.whl")
 	testbed.Check(t, a.status == http.StatusBadGateway && strings.Contains(a.body, "being closed"), "after Close: status %d, %q", a.status, a.body)
+}
+
+func TestDir(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	d := index.NewDir(t.TempDir() + "/made/later")
+	_, _, err := d.Get(ctx, "index/a", 0, 0)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "missing: %v", err)
+	none := func(string, int64, time.Time) error { t.Error("something is listed"); return nil }
+	testbed.Must(t, d.List(ctx, "index/", none))
+	for _, key := range []string{"index/a", "index/b/c", "other/d"} {
+		testbed.Must(t, d.Put(ctx, key, strings.NewReader("0123456789"), 10))
+	}
+	err = d.Put(ctx, "index/short", strings.NewReader("0123"), 10)
+	testbed.Check(t, err != nil, "half a value was kept")
+	for _, c := range []struct {
+		offset, length int64
+		want           string
+	}{{0, 0, "0123456789"}, {3, 0, "3456789"}, {3, 4, "3456"}, {8, 40, "89"}} {
+		r, size, err := d.Get(ctx, "index/b/c", c.offset, c.length)
+		testbed.Must(t, err)
+		text, err := io.ReadAll(r)
+		if string(text) != c.want || size != 10 || err != nil || r.Close() != nil {
+			t.Errorf("Get(%d, %d) = %q of %d, %v", c.offset, c.length, text, size, err)
+		}
+	}
+	testbed.Must(t, d.Delete(ctx, "index/a", "index/never"))
+	var keys []string
+	if err := d.List(ctx, "index/", func(key string, size int64, _ time.Time) error {
+		if keys = append(keys, key); size != 10 {
+			t.Errorf("%s has %d bytes", key, size)
+		}
+		return nil
+	}); err != nil || !slices.Equal(keys, []string{"index/b/c"}) {
+		t.Errorf("listed %v, %v", keys, err)
+	}
+	for _, key := range []string{"../x", "/etc/passwd", "index/../../x"} {
+		err := d.Put(ctx, key, strings.NewReader(""), 0)
+		testbed.Check(t, err != nil, "%q was taken for a key", key)
+	}
 }

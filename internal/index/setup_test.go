@@ -11,13 +11,17 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -258,6 +262,151 @@ func get(t *testing.T, address string, pairs ...string) string {
 		t.Fatalf("GET %s: status %d, error %v, %.200q", address, a.status, a.err, a.body)
 	}
 	return a.body
+}
+
+// have lists the keys of a cache that begin with a prefix.
+func (m *memory) have(prefix string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := []string{}
+	for key := range m.values {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// age makes a value older.
+func (m *memory) age(key string, by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.values[key]
+	v.modified = v.modified.Add(-by)
+	m.values[key] = v
+}
+
+// inProcess sends requests to a handler without a network.
+type inProcess struct{ http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	p.ServeHTTP(answer, r)
+	result := answer.Result()
+	result.Request = r
+	return result, nil
+}
+
+// slow is a caller that reads nothing of an answer until it is released.
+type slow struct {
+	header http.Header
+	begun  chan struct{}
+	once   sync.Once
+	let    <-chan struct{}
+	bytes  int
+	status int
+	text   string // the beginning
+}
+
+func (s *slow) Header() http.Header    { return s.header }
+func (s *slow) WriteHeader(status int) { s.status = status }
+func (s *slow) Write(p []byte) (int, error) {
+	s.once.Do(func() {
+		s.text = string(p[:min(len(p), 100)])
+		close(s.begun)
+	})
+	<-s.let
+	s.bytes += len(p)
+	return len(p), nil
+}
+
+// unread is an index without a network whose readers take nothing until let is closed.
+type unread struct {
+	*index.Index
+	let     chan struct{}
+	readers sync.WaitGroup
+}
+
+func newUnread(t *testing.T, upstreams http.Handler, cache index.Cache, memory *budget.Budget) *unread {
+	t.Helper()
+	return newUnreadOf(t, upstreams, index.Config{Cache: cache, Memory: memory})
+}
+
+func newUnreadOf(t *testing.T, upstreams http.Handler, memory index.Config) *unread {
+	t.Helper()
+	u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}
+	cfg := u.config()
+	cfg.Cache, cfg.Memory, cfg.Pages = memory.Cache, memory.Memory, memory.Pages
+	cfg.Client, cfg.Dir = &http.Client{Transport: inProcess{upstreams}}, t.TempDir()
+	x, err := index.New(cfg)
+	testbed.Must(t, err)
+	return &unread{Index: x, let: make(chan struct{})}
+}
+
+// read begins to read a page, and returns when nothing goes on.
+func (u *unread) read(ctx context.Context, tenant, path string) *slow {
+	s := &slow{header: http.Header{}, begun: make(chan struct{}), let: u.let}
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	r.Header.Set("Accept", pypiJSON+", application/json")
+	u.readers.Go(func() {
+		defer aborted()
+		u.For(tenant).ServeHTTP(s, r)
+	})
+	synctest.Wait()
+	return s
+}
+
+// end lets the readers read, and closes the index when they have. All that was charged must be given back.
+func (u *unread) end(t *testing.T) {
+	t.Helper()
+	close(u.let)
+	u.readers.Wait()
+	time.Sleep(10 * time.Minute) // what lingers ends
+	synctest.Wait()
+	users, beyond := u.Users()
+	testbed.Check(t, users == 0 && beyond == 0, "%d users of pages and %d places beyond the budget are left", users, beyond)
+	testbed.Diff(t, "bytes charged at the end", int64(0), u.Memory().Stats().Used)
+	testbed.Diff(t, "works at the end", 0, u.Works())
+	testbed.Diff(t, "free cores at the end", max(runtime.GOMAXPROCS(0), 2), freeCores(t, u.Memory()))
+	testbed.Must(t, u.Close())
+}
+
+// freeCores returns how many cores of a process nobody has.
+func freeCores(t *testing.T, memory *budget.Budget) int {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for n := 0; ; n++ {
+		ctx, hold := memory.With(gone, fmt.Sprintf("tenant %d", n), 0)
+		defer hold.Release()
+		if budget.TakeCore(ctx, budget.SmallBytes+1) != nil {
+			return n
+		}
+	}
+}
+
+// fours are pages of any name that take some 4 MiB in memory.
+func fours() http.Handler {
+	mux := http.NewServeMux()
+	text := strings.Repeat("x", mib)
+	mux.HandleFunc("/simple/{name}/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", pypiJSON)
+		_, _ = io.WriteString(w, `{"meta":{"api-version":"1.1"},"name":"x","versions":["1`+text+`","2`+text+`"],"files":[]}`)
+	})
+	mux.HandleFunc("/registry/{name}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		name := r.PathValue("name")
+		_, _ = fmt.Fprintf(w, `{"name":%q,"versions":{`, name)
+		for i := range 4 {
+			_, _ = fmt.Fprintf(w, `%s"1.0.%d":{"name":%q,"version":"1.0.%d","description":%q,"dist":{"tarball":"http://packages.example.com/x.tgz"}}`, ",,,,"[:min(i, 1)], i, name, i, text)
+		}
+		_, _ = io.WriteString(w, `}}`)
+	})
+	mux.HandleFunc("/simple/small/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<a href="/x-1.0.zip">x</a>`)
+	})
+	return mux
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -369,3 +369,36 @@ func TestCacheThatDoesNotEndALargeFile(t *testing.T) {
 		})
 	}
 }
+
+// stuck is a cache that takes no byte of large values.
+type stuck struct{ *memory }
+
+func (s stuck) Put(ctx context.Context, key string, r io.Reader, size int64) error {
+	if size < 1<<20 {
+		return s.memory.Put(ctx, key, r, size)
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// An object store that hangs does not hold up the download of a large file. Time is faked, so that no timeout depends on the machine.
+func TestLargeFileWhileTheCacheHangs(t *testing.T) {
+	t.Parallel()
+	content := random(t, 40*mib)
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}, mux: http.NewServeMux()}
+		u.wheel("torch", "torch-1.0.whl", content)
+		cfg := u.config()
+		cfg.Cache, cfg.Client, cfg.Dir = stuck{newMemory()}, &http.Client{Transport: inProcess{u.mux}}, t.TempDir()
+		x, err := index.New(cfg)
+		testbed.Must(t, err)
+		answer := httptest.NewRecorder()
+		x.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/files/torch/torch-1.0.whl", http.NoBody))
+		if answer.Code != http.StatusOK || !bytes.Equal(answer.Body.Bytes(), content) {
+			t.Errorf("status %d, %d bytes", answer.Code, answer.Body.Len())
+		}
+		n := x.Stats().CacheErrors
+		testbed.Check(t, n == 1, "%d errors of the cache", n)
+		testbed.Must(t, x.Close())
+	})
+}
