@@ -236,3 +236,172 @@ func usecPerScript(b *testing.B, rdb redis.UniversalClient) float64 {
 	testbed.Must(b, err)
 	return usec
 }
+
+// TestUnfinishedJobsOfOneTenantAreBounded: at the limit one tenant is refused, the other is not, and what ends something always goes.
+func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx, limit := t.Context(), float64(100<<20)
+	unfinished := func() int64 {
+		memory, err := w.s.JobMemory(ctx, "acme")
+		w.must(nil, err)
+		return memory[0].Unfinished
+	}
+	job := w.job("acme")
+	size := -unfinished()
+	w.must(w.s.Accept(ctx, job))
+	size += unfinished() // of each such job
+	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(int(limit))).Err())
+	bound := int64(0.35 * limit)
+	const lists int64 = 1000 // of artifacts, which count as well
+	for _, c := range []struct {
+		used    int64
+		refused bool
+	}{{bound - size - 1, false}, {bound - size, false}, {bound - size + 1, true}, {bound + 1, true}} {
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used-lists).Err())
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", lists).Err())
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory limit before
+		_, err := s.Accept(ctx, w.job("acme"))
+		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
+			t.Errorf("with %d of %d bytes Accept = %v", c.used, bound, err)
+		}
+		testbed.Check(t, !c.refused || strings.Contains(fmt.Sprint(err), "max_unfinished"), "the refusal %q does not name the limit", err)
+		w.must(s.Accept(ctx, w.job("neighbour")))
+	}
+	for _, c := range []struct {
+		used    int64
+		refused bool
+	}{{bound - 21, false}, {bound - 20, false}, {bound - 19, true}} {
+		box := farm.Ref{Tenant: "acme", ID: w.boxes["acme"]}
+		w.must(w.s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": ""}}))
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used-lists).Err())
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{})
+		_, err := s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": strings.Repeat("v", 20)}})
+		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
+			t.Errorf("with %d of %d bytes UpdateSandbox = %v", c.used, bound, err)
+		}
+		w.must(w.s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{}}))
+	}
+	end := storetest.CloseJob(w.boxes["acme"])
+	w.must(w.s.Accept(ctx, end))
+}
+
+// TestLongListsOfArtifactsAreBounded: jobs that were accepted made Redis full by their lists of artifacts, which stay when the jobs are forgotten; then the
+// farm stopped. A list that would take more than the tenant may have is a document, unless it is short.
+func TestLongListsOfArtifactsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx, limit, documents := t.Context(), float64(100<<20), storetest.NewDocuments()
+	const extra, short, long = 1024, 4 << 10, 20_000 // MANIFEST_EXTRA, shortManifest
+	// list records an artifact while the tenant has so much, and returns the length of the list in Redis; 0: it is a document.
+	list := func(used int64, path int) int64 {
+		a := w.job("acme")
+		w.must(w.s.Accept(ctx, a))
+		w.must(w.s.Claim(ctx, a.Job.Ref(), "w"))
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", used-1000).Err())
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", 1000).Err())
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{Documents: documents}) // it has not read the memory limit before
+		at := time.UnixMicro(1_800_000_000_123_456)                                   // as long in each list
+		w.must(nil, s.AddArtifacts(ctx, 1, []farm.Artifact{{
+			ID: farm.ArtifactID(a.Job.ID, "a"), Tenant: "acme", JobID: a.Job.ID, SandboxID: w.boxes["acme"], Path: strings.Repeat("p", path), Name: "n", Size: 1,
+			CreatedAt: at, ExpiresAt: at,
+		}}))
+		w.must(s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}))
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", 0).Err())
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", 0).Err())
+		found, _, err := s.Artifacts(ctx, "acme", store.ArtifactFilter{JobID: a.Job.ID}, store.Page{Limit: 2})
+		testbed.Check(t, err == nil && len(found) == 1 && len(found[0].Path) == path, "the list has %d artifacts, %v", len(found), err)
+		doc, err := w.rdb.HGet(ctx, "sf:{acme}:mf:"+a.Job.ID, "doc").Result()
+		w.must(nil, err)
+		if strings.HasPrefix(doc, "@") {
+			return 0
+		}
+		return int64(len(doc))
+	}
+	size := list(0, long)
+	testbed.Require(t, size > long, "without a bound %d bytes are in Redis", size)
+	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(int(limit))).Err())
+	bound := int64(0.35 * limit)
+	room, beside := bound-size-extra, int(size)-long // what a list has beside its path
+	for _, c := range []struct {
+		used   int64
+		path   int
+		inline bool
+	}{
+		{room - 1, long, true},
+		{room, long, true},
+		{room + 1, long, false},
+		{2 * bound, short - beside - 1, true},
+		{2 * bound, short - beside, true},
+		{2 * bound, short - beside + 1, false},
+	} {
+		got := list(c.used, c.path)
+		testbed.Check(t, (got > 0) == c.inline, "with %d of %d bytes, a list of %d has %d in Redis", c.used, bound, beside+c.path, got)
+	}
+}
+
+// TestUnfinishedJobsOfTwoTenantsLeaveRoom: two tenants who took all they could filled Redis to the share above which nobody's work is accepted. What a
+// tenant may have falls before.
+func TestUnfinishedJobsOfTwoTenantsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx := t.Context()
+	job, quiet := w.job("acme"), w.job("quiet")
+	// Beside it buffers of connections are nothing. A SET would leave a buffer of that size for the next one, until Redis shrinks it.
+	w.must(nil, w.rdb.SetRange(ctx, "filler", 64<<20-1, "x").Err())
+	for _, c := range []struct {
+		full, share float64 // of Redis
+	}{{40, 0.35}, {50, 0.35}, {60, 0.175}, {68, 0.035}} {
+		limit := w.fill(c.full)
+		for _, more := range []float64{-0.02, 0.02} {
+			w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", int((c.share+more)*limit)).Err())
+			s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory before
+			job.Job.ID = farm.NewID(farm.JobPrefix)
+			if _, err := s.Accept(ctx, job); (farm.CodeOf(err) == farm.CodeExhausted) != (more > 0) || (err != nil) != (more > 0) {
+				t.Errorf("at %v %%, a tenant with %v %%: Accept = %v", c.full, (c.share+more)*100, err)
+			}
+			quiet.Job.ID = farm.NewID(farm.JobPrefix)
+			w.must(s.Accept(ctx, quiet))
+		}
+	}
+}
+
+// TestJobMemoryIsAboutRight compares what is counted for finished jobs, and for ended sandboxes with their jobs, with what Redis uses for them.
+func TestJobMemoryIsAboutRight(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	w.finished("acme", "", 1)
+	for _, size := range []int{0, 1000, 30_000} {
+		const jobs = 100
+		before, used := w.memory("acme"), w.used()
+		for range jobs {
+			a := w.job("acme")
+			a.Request.Execute.Code = strings.Repeat("y", 10)
+			w.must(w.s.Accept(t.Context(), a))
+			w.must(w.s.Claim(t.Context(), a.Job.Ref(), "w"))
+			w.must(w.s.Finish(t.Context(), store.Finish{
+				Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: strings.Repeat("x", size)}},
+				Events: []farm.Event{{ID: "5-1", Name: farm.EventStdout, Text: strings.Repeat("x", min(size, 4000))}},
+			}))
+		}
+		counted, real := (w.memory("acme")-before)/jobs, int64(w.used()-used)/jobs
+		t.Logf("%d bytes of output: %d bytes are counted for a job, Redis uses %d", size, counted, real)
+		if counted < real*2/3 || counted > real*3/2 {
+			t.Errorf("%d bytes of output: %d bytes are counted for a job, Redis uses %d", size, counted, real)
+		}
+		before, used = w.memory("acme"), w.used()
+		w.closed("acme", jobs, size)
+		counted, real = (w.memory("acme")-before)/jobs, int64(w.used()-used)/jobs
+		t.Logf("%d bytes of labels: %d bytes are counted for a sandbox, Redis uses %d", size, counted, real)
+		if counted < real*2/3 || counted > real*3/2 {
+			t.Errorf("%d bytes of labels: %d bytes are counted for a sandbox, Redis uses %d", size, counted, real)
+		}
+	}
+}
+
+func (w *memoryWorld) memory(tenant string) int64 {
+	w.Helper()
+	memory, err := w.s.JobMemory(w.Context(), tenant)
+	w.must(nil, err)
+	return memory[0].Finished
+}
