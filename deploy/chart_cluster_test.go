@@ -157,7 +157,7 @@ func TestChartInACluster(t *testing.T) {
 	key := must(t, exec.Command("sh", "-c", `"$0" "$@" 2>/dev/null`, r.kubectl, "--kubeconfig", r.kubeconfig, "exec", "deployment/farm-api", "--",
 		"sandfarm", "key", "create", "--local", "--tenant", "default", "--scope", "admin", "--scope", "run"))
 	stop := r.forward(t, "farm-api", api, "8000")
-	r.forward(t, "farm-minio", files, "9000")
+	r.forward(t, "farm-api", files, "8001")
 
 	// As a user does it.
 	dir := t.TempDir()

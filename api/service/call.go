@@ -93,7 +93,11 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 			a.Whole = whole
 		}
 	}
-	accepted, err := s.Submitter.Submit(ctx, a)
+	submitting := ctx
+	if a.Sandbox != nil && a.Sandbox.Pooled {
+		submitting = context.WithoutCancel(ctx) // of a caller that leaves now the member would be nobody's
+	}
+	accepted, err := s.Submitter.Submit(submitting, a)
 	s.settle(ctx, a, accepted, err)
 	if err != nil {
 		if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil {

@@ -124,7 +124,7 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 	if err != nil || len(claims) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, poolTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), poolTimeout) // a claim whose answer nobody waits for stays
 	defer cancel()
 	var m *store.Member
 	for _, claim := range claims {

@@ -67,6 +67,9 @@ const (
 	// downloads are how many links are read at a time, half of those that others leave for one tenant: each may take a MiB of a MinIO's memory for as long
 	// as its reader is slow. As many wait for a place; what is beyond that is refused.
 	downloads = 128
+	// maxLinkQuery and maxLinkParameters bound the query of a link, before its signature is computed: Presign makes nine parameters, of up to some 3 KiB.
+	maxLinkQuery      = 8 << 10
+	maxLinkParameters = 16
 	// downloadBytes is what a download counts beside its bytes: the service works for it, however small it is.
 	downloadBytes = 512 << 10
 )
@@ -146,6 +149,9 @@ func (s *Store) Downloads(links *Links) http.Handler {
 
 // isLink reports whether a request is of a link that was made with the credentials of this store, and that has not expired.
 func (s *Store) isLink(r *http.Request) bool {
+	if len(r.URL.RawQuery) > maxLinkQuery || strings.Count(r.URL.RawQuery, "&") >= maxLinkParameters {
+		return false
+	}
 	link := r.Clone(r.Context())
 	link.Method, link.Header = http.MethodGet, http.Header{} // it may be the preflight of a browser
 	return r.URL.Query().Has("X-Amz-Signature") && signature.ErrNone ==

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -369,6 +372,40 @@ func opener(t *testing.T, service http.HandlerFunc) func(key string) (*http.Resp
 		}
 		req.Host = strings.TrimPrefix(behind.URL, "http://")
 		return front.Client().Do(req)
+	}
+}
+
+// A link that is longer than those of the farm is refused before its signature is computed, also if that is right.
+func TestLinksAreShort(t *testing.T) {
+	t.Parallel()
+	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(behind.Close)
+	cfg := newConfig(t, behind.URL)
+	front := newStore(t, cfg).Downloads(blob.NewLinks())
+	signer, err := minio.New(strings.TrimPrefix(behind.URL, "http://"), &minio.Options{Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Region: "us-east-1"})
+	testbed.Must(t, err)
+	open := func(params url.Values) (link *url.URL, status int) {
+		link, err := signer.PresignedGetObject(t.Context(), cfg.Bucket, "artifacts/acme/k", time.Hour, params)
+		testbed.Must(t, err)
+		answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, link.String(), nil)
+		front.ServeHTTP(answer, request)
+		return link, answer.Code
+	}
+	const most = 8 << 10
+	plain, status := open(url.Values{"x": {""}})
+	testbed.Diff(t, "status of a link", http.StatusOK, status)
+	for size, want := range map[int]int{most - 1: http.StatusOK, most: http.StatusOK, most + 1: http.StatusForbidden} {
+		link, status := open(url.Values{"x": {strings.Repeat("x", size-len(plain.RawQuery))}})
+		testbed.Check(t, len(link.RawQuery) == size && status == want, "a query of %d bytes: %d, want %d", len(link.RawQuery), status, want)
+	}
+	for count, want := range map[int]int{15: http.StatusOK, 16: http.StatusOK, 17: http.StatusForbidden} {
+		params := url.Values{}
+		for i := range count - 1 - strings.Count(plain.RawQuery, "&") + 1 {
+			params.Set(fmt.Sprint("x", i), "")
+		}
+		link, status := open(params)
+		got := 1 + strings.Count(link.RawQuery, "&")
+		testbed.Check(t, got == count && status == want, "%d parameters: %d, want %d", got, status, want)
 	}
 }
 

@@ -37,6 +37,8 @@ func defaultConnections() int {
 const (
 	// chunk is what a client must send of a body, or take of an answer, in one go: a slow client can send and receive long ones.
 	chunk = 64 << 10
+	// crowd is how many connections may wait for callers that are not known before the oldest goes whatever its time, if they are more than half of all.
+	crowd = 16
 	// patience is how long a client may take for a chunk, or for its header, before a new caller may get its place.
 	patience = time.Second
 	// unsentBytes is how much of an answer the kernel keeps that is not on its way, for each connection: without a bound up to 4 MiB.
@@ -46,7 +48,8 @@ const (
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of one that has sent no request
 // for longer than patience; or else of the one that has been idle since its last request for longest; or else of the one whose client is waited for longest,
 // if that is more than patience: of those whose callers are not known (see Known), if one of these goes soon and the others are at most half of all. If there is none,
-// it waits for one.
+// it waits for one. Where more than half have sent no request, or wait for callers that are not known, the oldest goes at once: else thousands of them would let
+// in as many new ones a second as there are places.
 type limited struct {
 	net.Listener
 	max   int
@@ -133,7 +136,11 @@ func (l *limited) Accept() (net.Conn, error) {
 // victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
 // of l may bring one. l.mu is held.
 func (l *limited) victim() (conn net.Conn, later time.Duration) {
-	oldest, later := l.fresh.victim()
+	wait := patience
+	if len(l.fresh)+len(l.unknown) > max(l.max/2, crowd) {
+		wait = 0
+	}
+	oldest, later := l.fresh.victim(wait)
 	if oldest != nil {
 		return oldest, 0
 	}
@@ -142,7 +149,7 @@ func (l *limited) victim() (conn net.Conn, later time.Duration) {
 		l.forget(conn)
 		return conn, 0
 	}
-	oldest, soon := l.unknown.victim()
+	oldest, soon := l.unknown.victim(wait)
 	if oldest != nil {
 		return oldest, 0
 	}
@@ -150,7 +157,7 @@ func (l *limited) victim() (conn net.Conn, later time.Duration) {
 	if later > 0 && len(l.known) <= l.max/2 {
 		return nil, later // one of these goes soon
 	}
-	if oldest, soon = l.known.victim(); oldest != nil {
+	if oldest, soon = l.known.victim(patience); oldest != nil {
 		return oldest, 0
 	}
 	return nil, earlier(later, soon)
@@ -164,11 +171,11 @@ func earlier(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// victim takes the connection out that has waited for longest, if that is more than patience. nil: there is none; later is when there may be one.
-func (w *waiting) victim() (oldest *counted, later time.Duration) {
+// victim takes the connection out that has waited for longest, if that is more than least. nil: there is none; later is when there may be one.
+func (w *waiting) victim(least time.Duration) (oldest *counted, later time.Duration) {
 	for len(*w) > 0 {
 		oldest = (*w)[0]
-		if left := time.Until(oldest.since.Add(patience)); left > 0 {
+		if left := time.Until(oldest.since.Add(least)); left > 0 {
 			return nil, left
 		}
 		heap.Pop(w)

@@ -67,7 +67,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cfg.HTTP.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	stall := cmp.Or(s.cfg.StallTimeout, 30*time.Second)
-	s.cfg.HTTP.Handler = awaitBodies(s.cfg.HTTP.Handler, min(stall/2, unreadTimeout))
+	s.cfg.HTTP.Handler = awaitBodies(boundQueries(s.cfg.HTTP.Handler), min(stall/2, unreadTimeout))
 	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall)
 	s.cfg.HTTP.ConnState = limit.note
 	s.cfg.HTTP.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {

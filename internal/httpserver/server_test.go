@@ -66,6 +66,40 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
+// A flood of connections that send nothing lets new ones in as fast as they come: the oldest goes at once, not after its second.
+func TestTheOldestOfACrowdGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		most, fresh, unknown int
+		want                 bool
+	}{
+		{100, 49, 0, false},
+		{100, 50, 0, false},
+		{100, 51, 0, true},
+		{100, 0, 51, true},
+		{100, 26, 25, true},
+		{100, 25, 25, false},
+		{20, 16, 0, false},
+		{20, 17, 0, true},
+	} {
+		got := httpserver.Crowded(c.most, c.fresh, c.unknown)
+		testbed.Check(t, got == c.want, "of %d connections %d new ones, and %d that wait for callers: replaced at once: %v", c.most, c.fresh, c.unknown, got)
+	}
+}
+
+// To parse thousands of parameters takes milliseconds, also for a caller without a key.
+func TestQueriesHaveFewParameters(t *testing.T) {
+	t.Parallel()
+	s := limited(t, 1, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+	for count, want := range map[int]string{999: "200", 1000: "200", 1001: "414"} {
+		c := dial(t, s)
+		c.send("/?" + strings.Repeat("a&", count-1) + "a")
+		answer, _ := bufio.NewReader(c.conn).ReadString('\n')
+		testbed.Check(t, strings.HasPrefix(answer, "HTTP/1.1 "+want), "%d parameters: %q, want %s", count, answer, want)
+		_ = c.conn.Close()
+	}
+}
+
 func TestWithoutAnAddressNothingListens(t *testing.T) {
 	t.Parallel()
 	cfg := config(nil)

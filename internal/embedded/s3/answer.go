@@ -20,6 +20,7 @@ func (e *apiError) Error() string { return e.code + ": " + e.message }
 
 var (
 	errNotImplemented = &apiError{http.StatusNotImplemented, "NotImplemented", "This service does not offer that."}
+	errLongQuery      = &apiError{http.StatusBadRequest, "InvalidURI", "The query is too long."}
 	errRepeated       = &apiError{http.StatusBadRequest, "InvalidArgument", "A parameter was given more than once."}
 	errBucketName     = &apiError{http.StatusBadRequest, "InvalidBucketName", "A bucket's name has 3 to 63 lower-case letters, digits, dots and hyphens."}
 	errNoBucket       = &apiError{http.StatusNotFound, "NoSuchBucket", "There is no such bucket."}

@@ -47,6 +47,12 @@ type Handler struct {
 	timeout time.Duration
 }
 
+// maxQuery and maxParameters bound the query of a request, before its signature is computed.
+const (
+	maxQuery      = 8 << 10
+	maxParameters = 32
+)
+
 // keepAlive is well below the idle timeout of clients.
 const keepAlive = 10 * time.Second
 
@@ -78,9 +84,12 @@ type operation func(w http.ResponseWriter, r *request) error
 // ServeHTTP verifies the signature, runs the operation and sends its errors as S3 does.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	req := &request{Request: r, query: r.URL.Query()}
+	req := &request{Request: r}
 	req.bucket, req.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	err := verify(r, h.cfg.AccessKey, h.cfg.SecretKey)
+	if err == nil {
+		req.query = r.URL.Query()
+	}
 	if err == nil && h.cfg.Link != nil && req.query.Has("X-Amz-Signature") {
 		leave, ok := h.cfg.Link(w, r, req.key)
 		if !ok {
@@ -175,6 +184,9 @@ func checkParameters(query url.Values) error {
 // verify checks the signature of a request (version 4, in a header or in the query of a presigned link), its time, and that
 // every x-amz header is signed. The signature covers the whole query except itself.
 func verify(r *http.Request, access, secret string) error {
+	if len(r.URL.RawQuery) > maxQuery || strings.Count(r.URL.RawQuery, "&") >= maxParameters {
+		return errLongQuery
+	}
 	code := signature.V4SignVerifyWithLookup(r, func(key string) (string, bool) { return secret, key == access })
 	if code == signature.ErrNone {
 		return nil

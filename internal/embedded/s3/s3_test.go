@@ -61,6 +61,25 @@ func want(t *testing.T, s *blob.Store, key, text, kind, etag string) {
 	}
 }
 
+// A query that is longer than the farm's is refused before a signature is computed.
+func TestLongQueriesAreRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	link, err := s.Presign(t.Context(), "k", blob.PresignOptions{})
+	testbed.Must(t, err)
+	base, _, _ := strings.Cut(link, "?")
+	const long, many = 8 << 10, 32
+	for query, want := range map[string]int{
+		strings.Repeat("x", long): http.StatusForbidden, strings.Repeat("x", long+1): http.StatusBadRequest,
+		strings.Repeat("&", many-1): http.StatusForbidden, strings.Repeat("&", many): http.StatusBadRequest,
+	} {
+		answer, err := http.Get(base + "?" + query) //nolint:noctx // of this test's server
+		testbed.Must(t, err)
+		_ = answer.Body.Close()
+		testbed.Check(t, answer.StatusCode == want, "%d bytes, %d parameters: %d, want %d", len(query), 1+strings.Count(query, "&"), answer.StatusCode, want)
+	}
+}
+
 // Who reads by a link is admitted before, but not who has no valid one, nor the farm itself.
 func TestLinksAreAdmitted(t *testing.T) {
 	t.Parallel()
