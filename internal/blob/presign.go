@@ -3,8 +3,7 @@ package blob
 import (
 	"context"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"mime"
 	"net/http"
 	"net/http/httputil"
@@ -178,7 +177,7 @@ func (s *Store) downloadProxy() *httputil.ReverseProxy {
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			http.Error(w, "The object store does not answer. Try again in a moment.", http.StatusBadGateway)
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // of clients that leave
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // of clients that leave
 	}
 }
 
