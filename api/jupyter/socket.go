@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 const (
@@ -230,8 +231,12 @@ func (at *socket) read(conn context.Context, to *session) error {
 	}
 }
 
+// decodeFactor is how often the bytes of a message count once more, see httpserver.Spend: to decode 64 MiB a second would take most of a core.
+const decodeFactor = 3
+
 // decode decodes a message, a large one on a core of its tenant's, and charges its values. It returns the size of the message for budget.Core.
 func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []byte) (m message, size int, err error) {
+	httpserver.Spend(at.ctx, decodeFactor*len(raw))
 	if size, err = budget.Decoding(ctx, len(raw), func() int { return values(kind, raw, at.v1) }); err != nil {
 		return message{}, 0, err
 	}

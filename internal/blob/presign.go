@@ -69,6 +69,8 @@ const (
 	// maxLinkQuery and maxLinkParameters bound the query of a link, before its signature is computed: Presign makes nine parameters, of up to some 3 KiB.
 	maxLinkQuery      = 8 << 10
 	maxLinkParameters = 16
+	// othersPace is how many bytes a second are read by links of which the tenant is not known, together, and four times as many at once.
+	othersPace = 64 << 20
 	// downloadBytes is what a download counts beside its bytes: the service works for it, however small it is.
 	downloadBytes = 512 << 10
 )
@@ -86,11 +88,12 @@ func downloadHeaders() []string {
 type Links struct {
 	admitted, places *budget.Places
 	pace             atomic.Pointer[func(ctx context.Context, tenant string) *rate.Limiter]
+	others           *rate.Limiter // of links that are not known to be of a tenant
 }
 
 // NewLinks makes a Links without limiters.
 func NewLinks() *Links {
-	return &Links{admitted: budget.NewPlaces(2 * downloads), places: budget.NewPlaces(downloads)}
+	return &Links{admitted: budget.NewPlaces(2 * downloads), places: budget.NewPlaces(downloads), others: rate.NewLimiter(othersPace, 4*othersPace)}
 }
 
 // SetPace says what the limiter of a tenant is, see httpserver.Known.
@@ -101,7 +104,12 @@ func (l *Links) SetPace(pace func(ctx context.Context, tenant string) *rate.Limi
 // Admit waits until the object may be read. Not ok: it may not, and w has the answer. Else leave must be called when it was read. r is of a server of
 // package httpserver.
 func (l *Links) Admit(w http.ResponseWriter, r *http.Request, key string) (leave func(), ok bool) {
-	ctx, tenant := r.Context(), tenantOf(key)
+	return l.admit(w, r, tenantOf(key))
+}
+
+// admit is Admit for a tenant; "": it is not known.
+func (l *Links) admit(w http.ResponseWriter, r *http.Request, tenant string) (leave func(), ok bool) {
+	ctx := r.Context()
 	admission := l.admitted.Ask(tenant)
 	select {
 	case <-admission.Granted():
@@ -120,7 +128,11 @@ func (l *Links) Admit(w http.ResponseWriter, r *http.Request, key string) (leave
 		return nil, false
 	}
 	if pace := l.pace.Load(); pace != nil {
-		httpserver.Known(ctx, tenant, (*pace)(ctx, tenant))
+		limiter := l.others
+		if tenant != "" {
+			limiter = (*pace)(ctx, tenant)
+		}
+		httpserver.Known(ctx, tenant, limiter)
 		httpserver.Spend(ctx, downloadBytes)
 		httpserver.Pay(ctx)
 	}
@@ -132,13 +144,18 @@ func (s *Store) Downloads(links *Links) http.Handler {
 	proxy, objects := s.downloadProxy(), "/"+s.cfg.Bucket+"/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, isObject := strings.CutPrefix(r.URL.Path, objects)
+		link, own := s.isLink(r)
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
 			http.Error(w, "Only downloads are possible here.", http.StatusMethodNotAllowed)
-		case !isObject || !s.isLink(r):
+		case !isObject || !link:
 			http.Error(w, "This is no link of the farm, or it has expired.", http.StatusForbidden)
 		default:
-			if leave, ok := links.Admit(w, r, key); ok {
+			tenant := ""
+			if own {
+				tenant = tenantOf(key)
+			}
+			if leave, ok := links.admit(w, r, tenant); ok {
 				defer leave()
 				proxy.ServeHTTP(w, r)
 			}
@@ -146,15 +163,23 @@ func (s *Store) Downloads(links *Links) http.Handler {
 	})
 }
 
-// isLink reports whether a request is of a link that was made with the credentials of this store, and that has not expired.
-func (s *Store) isLink(r *http.Request) bool {
+// isLink reports whether a request may be of a link that has not expired. own: it is of one that was made with the credentials of this store. Links of
+// callbacks are made by workers, which may have others: the service checks those, and until then nobody knows whose they are.
+func (s *Store) isLink(r *http.Request) (ok, own bool) {
 	if len(r.URL.RawQuery) > maxLinkQuery || strings.Count(r.URL.RawQuery, "&") >= maxLinkParameters {
-		return false
+		return false, false
+	}
+	query := r.URL.Query()
+	if !query.Has("X-Amz-Signature") {
+		return false, false
+	}
+	if access, _, _ := strings.Cut(query.Get("X-Amz-Credential"), "/"); access != s.cfg.AccessKey {
+		return true, false
 	}
 	link := r.Clone(r.Context())
 	link.Method, link.Header = http.MethodGet, http.Header{} // it may be the preflight of a browser
-	return r.URL.Query().Has("X-Amz-Signature") && signature.ErrNone ==
-		signature.V4SignVerifyWithLookup(link, func(key string) (string, bool) { return s.cfg.SecretKey, key == s.cfg.AccessKey })
+	own = signature.V4SignVerifyWithLookup(link, func(key string) (string, bool) { return s.cfg.SecretKey, key == s.cfg.AccessKey }) == signature.ErrNone
+	return own, own
 }
 
 func (s *Store) downloadProxy() *httputil.ReverseProxy {

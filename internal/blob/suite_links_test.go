@@ -2,6 +2,7 @@ package blob_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"mime"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -407,6 +409,28 @@ func TestLinksAreShort(t *testing.T) {
 		got := 1 + strings.Count(link.RawQuery, "&")
 		testbed.Check(t, got == count && status == want, "%d parameters: %d, want %d", got, status, want)
 	}
+}
+
+// Links of callbacks are made by workers, which may have credentials of their own: the service checks them, and they have their places together.
+func TestLinksOfOtherCredentials(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(behind.Close)
+	cfg := newConfig(t, behind.URL)
+	links := blob.NewLinks()
+	front := newStore(t, cfg).Downloads(links)
+	var paced []string
+	links.SetPace(func(_ context.Context, tenant string) *rate.Limiter { paced = append(paced, tenant); return nil })
+	for i, access := range []string{cfg.AccessKey, "worker"} {
+		other := cfg
+		other.AccessKey = access
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, presign(t, newStore(t, other), "artifacts/acme/k", blob.PresignOptions{}), nil)
+		answer := httptest.NewRecorder()
+		front.ServeHTTP(answer, request)
+		testbed.Check(t, answer.Code == http.StatusOK && int(asked.Load()) == i+1, "a link of %s: %d, %d are passed on", access, answer.Code, asked.Load())
+	}
+	testbed.Diff(t, "tenants whose limiter is asked", []string{"acme"}, paced)
 }
 
 // A client that leaves, or that the server cuts off, holds nothing of the service any more.

@@ -48,7 +48,7 @@ const (
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of one that has sent no request
 // for longer than patience; or else of the one that has been idle since its last request for longest; or else of the one whose client is waited for longest,
 // if that is more than patience: of those whose callers are not known (see Known), if one of these goes soon and the others are at most half of all. If there is none,
-// it waits for one. Where more than half have sent no request, or wait for callers that are not known, the oldest goes at once: else thousands of them would let
+// it waits for one. Where more than half have sent no request, or wait for callers that are not known, the oldest of these goes at once: else thousands of them would let
 // in as many new ones a second as there are places.
 type limited struct {
 	net.Listener
@@ -136,11 +136,16 @@ func (l *limited) Accept() (net.Conn, error) {
 // victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
 // of l may bring one. l.mu is held.
 func (l *limited) victim() (conn net.Conn, later time.Duration) {
-	wait := patience
-	if len(l.fresh)+len(l.unknown) > max(l.max/2, crowd) {
-		wait = 0
+	for len(l.fresh)+len(l.unknown) > max(l.max/2, crowd) {
+		all := &l.fresh
+		if len(l.fresh) == 0 || len(l.unknown) > 0 && l.unknown[0].since.Before(l.fresh[0].since) {
+			all = &l.unknown
+		}
+		if oldest, _ := all.victim(0); oldest != nil {
+			return oldest, 0
+		}
 	}
-	oldest, later := l.fresh.victim(wait)
+	oldest, later := l.fresh.victim(patience)
 	if oldest != nil {
 		return oldest, 0
 	}
@@ -149,7 +154,7 @@ func (l *limited) victim() (conn net.Conn, later time.Duration) {
 		l.forget(conn)
 		return conn, 0
 	}
-	oldest, soon := l.unknown.victim(wait)
+	oldest, soon := l.unknown.victim(patience)
 	if oldest != nil {
 		return oldest, 0
 	}

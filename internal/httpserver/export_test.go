@@ -8,17 +8,22 @@ import (
 // DefaultConnections is for tests.
 var DefaultConnections = defaultConnections
 
-// Crowded reports whether a new connection replaces one at once where so many of all connections have just come, or wait for callers that are not known.
-func Crowded(most, fresh, unknown int) bool {
-	l := newLimited(nil, most, time.Minute)
+// Crowded says which connection a new one replaces at once where so many of all connections have sent no request for some time, or wait for callers that are
+// not known: "fresh", "unknown", or "" for none.
+func Crowded(most, fresh, unknown int, since, waits time.Duration) string {
+	l, names := newLimited(nil, most, time.Minute), map[net.Conn]string{}
 	for range fresh {
-		l.wait(&counted{}, &l.fresh, false, 0)
+		c := &counted{}
+		names[c] = "fresh"
+		l.wait(c, &l.fresh, false, since)
 	}
 	for range unknown {
-		l.wait(&counted{}, &l.unknown, false, 0)
+		c := &counted{}
+		names[c] = "unknown"
+		l.wait(c, &l.unknown, false, waits)
 	}
 	conn, _ := l.victim()
-	return conn != nil
+	return names[conn]
 }
 
 // LargeBuffers is for tests.

@@ -69,21 +69,25 @@ func TestStartAndStop(t *testing.T) {
 // A flood of connections that send nothing lets new ones in as fast as they come: the oldest goes at once, not after its second.
 func TestTheOldestOfACrowdGoesAtOnce(t *testing.T) {
 	t.Parallel()
+	const now, before = time.Millisecond, 100 * time.Millisecond
 	for _, c := range []struct {
 		most, fresh, unknown int
-		want                 bool
+		since, waits         time.Duration
+		want                 string
 	}{
-		{100, 49, 0, false},
-		{100, 50, 0, false},
-		{100, 51, 0, true},
-		{100, 0, 51, true},
-		{100, 26, 25, true},
-		{100, 25, 25, false},
-		{20, 16, 0, false},
-		{20, 17, 0, true},
+		{100, 49, 0, now, now, ""},
+		{100, 50, 0, now, now, ""},
+		{100, 51, 0, now, now, "fresh"},
+		{100, 0, 51, now, now, "unknown"},
+		{100, 25, 25, now, before, ""},
+		{100, 26, 25, now, before, "unknown"},
+		{100, 25, 26, before, now, "fresh"},
+		{100, 1, 50, now, before, "unknown"},
+		{20, 16, 0, now, now, ""},
+		{20, 17, 0, now, now, "fresh"},
 	} {
-		got := httpserver.Crowded(c.most, c.fresh, c.unknown)
-		testbed.Check(t, got == c.want, "of %d connections %d new ones, and %d that wait for callers: replaced at once: %v", c.most, c.fresh, c.unknown, got)
+		got := httpserver.Crowded(c.most, c.fresh, c.unknown, c.since, c.waits)
+		testbed.Check(t, got == c.want, "of %d connections %d new ones, and %d that wait for callers: %q is replaced, want %q", c.most, c.fresh, c.unknown, got, c.want)
 	}
 }
 
