@@ -125,6 +125,7 @@ func (l *Links) admit(w http.ResponseWriter, r *http.Request, tenant string) (le
 	case <-place.Granted():
 	case <-ctx.Done():
 		leave()
+		http.Error(w, "The request was ended.", http.StatusServiceUnavailable)
 		return nil, false
 	}
 	if pace := l.pace.Load(); pace != nil {

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/rclone/gofakes3/signature"
+
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // Config sets which folder is served, and the account.
@@ -89,13 +91,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := verify(r, h.cfg.AccessKey, h.cfg.SecretKey)
 	if err == nil {
 		req.query = r.URL.Query()
-	}
-	if err == nil && h.cfg.Link != nil && req.query.Has("X-Amz-Signature") {
-		leave, ok := h.cfg.Link(w, r, req.key)
-		if !ok {
+		if h.cfg.Link == nil || !req.query.Has("X-Amz-Signature") {
+			httpserver.Known(r.Context(), "", nil) // the farm itself
+		} else if leave, ok := h.cfg.Link(w, r, req.key); ok {
+			defer leave()
+		} else {
 			return
 		}
-		defer leave()
 	}
 	if err == nil {
 		err = h.serve(w, req)

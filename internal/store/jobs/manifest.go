@@ -35,9 +35,12 @@ type manifest struct {
 	size    int    // of the JSON that was read
 }
 
+// leastEntry is what an entry takes at least in the JSON of a manifest that was not read yet.
+const leastEntry = 100
+
 // onCore does work on all entries, which waits for nothing, on a core of the tenant, see budget.Core: the ids of ten thousand take milliseconds.
 func (m *manifest) onCore(ctx context.Context, do func()) error {
-	leave, err := budget.Core(ctx, m.size)
+	leave, err := budget.Core(ctx, max(m.size, leastEntry*len(m.Entries)))
 	if err != nil {
 		return err
 	}
