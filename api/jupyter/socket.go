@@ -236,7 +236,7 @@ const decodeFactor = 3
 
 // decode decodes a message, a large one on a core of its tenant's, and charges its values. It returns the size of the message for budget.Core.
 func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []byte) (m message, size int, err error) {
-	httpserver.Spend(at.ctx, decodeFactor*len(raw))
+	httpserver.Spend(ctx, decodeFactor*len(raw))
 	if size, err = budget.Decoding(ctx, len(raw), func() int { return values(kind, raw, at.v1) }); err != nil {
 		return message{}, 0, err
 	}
