@@ -1,6 +1,7 @@
 package httpserver_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -34,20 +35,23 @@ func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	s := httpserver.New(c)
 	testbed.Must(t, s.Start(t.Context()))
 	t.Cleanup(s.Stop)
-	bounded := func(path string) bool {
+	buffer := func(path string) int {
 		cl := dial(t, s)
 		cl.send(path)
 		cl.answer()
 		mu.Lock()
 		defer mu.Unlock()
-		return testbed.ReceiveBuffer(t, accepted[len(accepted)-1].(syscall.Conn)) == 2*192<<10
+		return testbed.ReceiveBuffer(t, accepted[len(accepted)-1].(syscall.Conn))
 	}
 	for n := range large/2 + 1 { // of two or three places one
-		is := bounded("/a")
-		testbed.Check(t, is == (n >= large/2), "the buffer of connection %d is bounded: %v", n+1, is)
+		want := 0
+		if n >= large/2 {
+			want = 2 * 192 << 10
+		}
+		testbed.Diff(t, fmt.Sprintf("the buffer of connection %d", n+1), want, buffer("/a"))
 	}
-	testbed.Check(t, bounded("/"), "without a known caller a connection has a large buffer")
-	testbed.Check(t, !bounded("/b"), "another caller has no large buffer")
+	testbed.Diff(t, "the buffer of a connection without a known caller", 2*16<<10, buffer("/"))
+	testbed.Diff(t, "the buffer of another caller", 0, buffer("/b"))
 }
 
 // What was sent and is not read stays in the kernel, and no budget counts it: few connections have a large buffer for it, of a tenant half of those that

@@ -54,6 +54,7 @@ type limited struct {
 	net.Listener
 	max   int
 	stall time.Duration
+	first int // what the kernel keeps of a connection until its caller is known
 
 	mu      sync.Mutex
 	large   *Buffers
@@ -91,8 +92,8 @@ func (w *waiting) Pop() any {
 	return last
 }
 
-func newLimited(l net.Listener, most int, stall time.Duration) *limited {
-	limit := &limited{Listener: l, max: most, stall: stall, large: NewBuffers(), places: map[net.Conn]*list.Element{}}
+func newLimited(l net.Listener, most int, stall time.Duration, first int) *limited {
+	limit := &limited{Listener: l, max: most, stall: stall, first: first, large: NewBuffers(), places: map[net.Conn]*list.Element{}}
 	limit.changed = sync.NewCond(&limit.mu)
 	return limit
 }
@@ -129,7 +130,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	l.open++
 	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
 	keepUnsent(tcp, unsentBytes)
-	BoundBuffer(tcp)
+	_ = tcp.SetReadBuffer(l.first)
 	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release), free: make(chan struct{})}, nil
 }
 
