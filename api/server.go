@@ -16,7 +16,6 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/e2b"
@@ -193,11 +192,6 @@ func (s *Server) Operator() http.Handler {
 
 // OpenAPI is the document that GET /openapi.json answers with.
 func (s *Server) OpenAPI() []byte { return s.spec }
-
-// Pace bounds the bytes that a tenant moves through this server, beside its requests, see access.Gate.Bytes.
-func (s *Server) Pace(ctx context.Context, tenant string) *rate.Limiter {
-	return s.gate.Pace(ctx, tenant)
-}
 
 // Start begins to listen and serve, once. It returns when requests are taken.
 func (s *Server) Start(ctx context.Context) error {

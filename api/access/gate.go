@@ -170,12 +170,6 @@ func (g *Gate) Bytes(tenant string) *rate.Limiter {
 	return nil
 }
 
-// Pace is Bytes of a tenant that may have had no request here before.
-func (g *Gate) Pace(ctx context.Context, tenant string) *rate.Limiter {
-	_, _, _ = g.quotas(ctx, tenant)
-	return g.Bytes(tenant)
-}
-
 // More admits further requests, which one request that was admitted holds, such as the jobs of a batch or the cells of a WebSocket. It returns how many of them are, and if these are fewer,
 // beside it the refusal of the others: CodeExhausted, with the quota.
 func (g *Gate) More(ctx context.Context, tenant string, requests int) (int, error) {

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -69,8 +69,8 @@ const (
 	// maxLinkQuery and maxLinkParameters bound the query of a link, before its signature is computed: Presign makes nine parameters, of up to some 3 KiB.
 	maxLinkQuery      = 8 << 10
 	maxLinkParameters = 16
-	// othersPace is how many bytes a second are read by links of which the tenant is not known, together, and four times as many at once.
-	othersPace = 64 << 20
+	// linkPace is how many bytes a second are read by the links of a tenant, and four times as many at once; so it is for those of which it is not known.
+	linkPace = 64 << 20
 	// downloadBytes is what a download counts beside its bytes: the service works for it, however small it is.
 	downloadBytes = 512 << 10
 )
@@ -84,21 +84,27 @@ func downloadHeaders() []string {
 }
 
 // Links bounds what downloads by links take of a service and of a server, which know no tenants: a tenant's downloads have half of the places that others
-// leave, and wait for the limiter of its requests. Its methods may be called concurrently.
+// leave, and a pace of their own. Its methods may be called concurrently.
 type Links struct {
 	admitted, places *budget.Places
-	pace             atomic.Pointer[func(ctx context.Context, tenant string) *rate.Limiter]
-	others           *rate.Limiter // of links that are not known to be of a tenant
+
+	mu    sync.Mutex
+	paces map[string]*rate.Limiter // by tenant: those of which there was a link
 }
 
-// NewLinks makes a Links without limiters.
+// NewLinks makes a Links.
 func NewLinks() *Links {
-	return &Links{admitted: budget.NewPlaces(2 * downloads), places: budget.NewPlaces(downloads), others: rate.NewLimiter(othersPace, 4*othersPace)}
+	return &Links{admitted: budget.NewPlaces(2 * downloads), places: budget.NewPlaces(downloads), paces: map[string]*rate.Limiter{}}
 }
 
-// SetPace says what the limiter of a tenant is, see httpserver.Known.
-func (l *Links) SetPace(pace func(ctx context.Context, tenant string) *rate.Limiter) {
-	l.pace.Store(&pace)
+// pace is the limiter of a tenant's bytes.
+func (l *Links) pace(tenant string) *rate.Limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.paces[tenant] == nil {
+		l.paces[tenant] = rate.NewLimiter(linkPace, 4*linkPace)
+	}
+	return l.paces[tenant]
 }
 
 // Admit waits until the object may be read. Not ok: it may not, and w has the answer. Else leave must be called when it was read. r is of a server of
@@ -128,15 +134,9 @@ func (l *Links) admit(w http.ResponseWriter, r *http.Request, tenant string) (le
 		http.Error(w, "The request was ended.", http.StatusServiceUnavailable)
 		return nil, false
 	}
-	if pace := l.pace.Load(); pace != nil {
-		limiter := l.others
-		if tenant != "" {
-			limiter = (*pace)(ctx, tenant)
-		}
-		httpserver.Known(ctx, tenant, limiter)
-		httpserver.Spend(ctx, downloadBytes)
-		httpserver.Pay(ctx)
-	}
+	httpserver.Limit(ctx, l.pace(tenant))
+	httpserver.Spend(ctx, downloadBytes)
+	httpserver.Pay(ctx)
 	return leave, true
 }
 

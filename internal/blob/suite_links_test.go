@@ -2,10 +2,8 @@ package blob_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"mime"
 	"net/http"
 	"net/http/httptest"
@@ -17,11 +15,9 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
-	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -422,8 +418,6 @@ func TestLinksOfOtherCredentials(t *testing.T) {
 	cfg := newConfig(t, behind.URL)
 	links := blob.NewLinks()
 	front := newStore(t, cfg).Downloads(links)
-	var paced []string
-	links.SetPace(func(_ context.Context, tenant string) *rate.Limiter { paced = append(paced, tenant); return nil })
 	for i, access := range []string{cfg.AccessKey, "worker"} {
 		other := cfg
 		other.AccessKey = access
@@ -431,31 +425,6 @@ func TestLinksOfOtherCredentials(t *testing.T) {
 		answer := httptest.NewRecorder()
 		front.ServeHTTP(answer, request)
 		testbed.Check(t, answer.Code == http.StatusOK && int(asked.Load()) == i+1, "a link of %s: %d, %d are passed on", access, answer.Code, asked.Load())
-	}
-	testbed.Diff(t, "tenants whose limiter is asked", []string{"acme"}, paced)
-}
-
-// A download counts for the limiter of its tenant's requests, and more than its bytes: the service works for it, however small it is.
-func TestDownloadsArePaced(t *testing.T) {
-	t.Parallel()
-	const burst, each = 4 << 20, 512 << 10
-	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(behind.Close)
-	s, links, limiter := newStore(t, newConfig(t, behind.URL)), blob.NewLinks(), rate.NewLimiter(1e-9, burst)
-	links.SetPace(func(context.Context, string) *rate.Limiter { return limiter })
-	front := httpserver.New(httpserver.Config{Name: "test", Listen: "127.0.0.1:0", HTTP: &http.Server{Handler: s.Downloads(links)}, Log: slog.New(slog.DiscardHandler)})
-	testbed.Must(t, front.Start(t.Context()))
-	t.Cleanup(front.Stop)
-	for n := range 3 {
-		link := presign(t, s, "artifacts/acme/k", blob.PresignOptions{})
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(link, behind.URL, "http://"+front.Addr(), 1), nil)
-		testbed.Must(t, err)
-		req.Host = strings.TrimPrefix(behind.URL, "http://")
-		answer, err := http.DefaultClient.Do(req)
-		testbed.Must(t, err)
-		_ = answer.Body.Close()
-		used := burst - int(limiter.Tokens())
-		testbed.Check(t, answer.StatusCode == http.StatusOK && used >= (n+1)*each && used < (n+2)*each, "after %d downloads: %s, %d bytes are used", n+1, answer.Status, used)
 	}
 }
 

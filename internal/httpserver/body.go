@@ -32,27 +32,42 @@ func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 		conn.leave = conn.in.large.Bound(tenant, conn.TCPConn)
 	}
 	conn.in.mu.Unlock()
-	if bytes == nil {
+	Limit(ctx, bytes)
+}
+
+// mostDebt is how far callers that leave before they have waited may put a limiter into the future: without it they kept its others waiting for hours.
+const mostDebt = 5 * time.Second
+
+// Limit is the wait of Known alone, for a caller that is not known.
+func Limit(ctx context.Context, bytes *rate.Limiter) {
+	conn, ok := ctx.Value(connKey{}).(*counted)
+	if !ok || bytes == nil {
 		return
 	}
 	conn.setPace(func(n int) {
 		for ; n > 0; n -= chunk {
-			await(ctx, conn.free, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
+			of := bytes.ReserveN(time.Now(), min(n, chunk))
+			if d := of.Delay(); !await(ctx, conn.free, d) && d > mostDebt {
+				of.Cancel()
+			}
 		}
 	})
 }
 
-// await waits, or until ctx ends or free is closed. Limiter.WaitN would not wait at all where ctx has a deadline before the end.
-func await(ctx context.Context, free <-chan struct{}, d time.Duration) {
+// await waits, or until ctx ends or free is closed, and reports whether it has waited. Limiter.WaitN would not wait at all where ctx has a deadline before the end.
+func await(ctx context.Context, free <-chan struct{}, d time.Duration) bool {
 	if d <= 0 {
-		return
+		return true
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-ctx.Done():
+		return false
 	case <-free:
+		return false
 	}
 }
 

@@ -13,45 +13,54 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// What a client sends and nobody reads stays in the kernel, and no budget counts it: few connections have a large buffer for it, and a caller half of those that
-// others leave.
+// What a client sends and nobody reads stays in the kernel, and no budget counts it: little of connections whose caller is not known, and few have a large
+// buffer, while they serve a request, of a caller half of those that others leave.
 func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	t.Parallel()
 	large := max(httpserver.LargeBuffers(), 2)
 	var mu sync.Mutex
-	var accepted []net.Conn
+	var last net.Conn
+	sizes, answer := make(chan int), make(chan struct{})
 	c := config(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
 			httpserver.Known(r.Context(), r.URL.Path, nil)
 		}
+		mu.Lock()
+		conn := last
+		mu.Unlock()
+		sizes <- testbed.ReceiveBuffer(t, conn.(syscall.Conn))
+		<-answer
 		_, _ = io.WriteString(w, "here")
 	})
 	c.Accepted = func(conn net.Conn) net.Conn {
 		mu.Lock()
 		defer mu.Unlock()
-		accepted = append(accepted, conn)
+		last = conn
 		return conn
 	}
 	s := httpserver.New(c)
 	testbed.Must(t, s.Start(t.Context()))
 	t.Cleanup(s.Stop)
 	buffer := func(path string) int {
-		cl := dial(t, s)
-		cl.send(path)
-		cl.answer()
-		mu.Lock()
-		defer mu.Unlock()
-		return testbed.ReceiveBuffer(t, accepted[len(accepted)-1].(syscall.Conn))
+		dial(t, s).send(path)
+		return <-sizes
 	}
-	for n := range large/2 + 1 { // of two or three places one
+	for n := range large/2 + 1 {
 		want := 0
 		if n >= large/2 {
 			want = 2 * 192 << 10
 		}
 		testbed.Diff(t, fmt.Sprintf("the buffer of connection %d", n+1), want, buffer("/a"))
 	}
-	testbed.Diff(t, "the buffer of a connection without a known caller", 2*16<<10, buffer("/"))
 	testbed.Diff(t, "the buffer of another caller", 0, buffer("/b"))
+	testbed.Diff(t, "the buffer of a connection without a known caller", 2*16<<10, buffer("/"))
+	again := dial(t, s)
+	again.send("/a")
+	testbed.Diff(t, "the buffer of one more connection", 2*192<<10, <-sizes)
+	close(answer)
+	again.answer()
+	again.send("/")
+	testbed.Diff(t, "the buffer of a connection whose next request is of nobody", 2*16<<10, <-sizes)
 }
 
 // What was sent and is not read stays in the kernel, and no budget counts it: few connections have a large buffer for it, of a tenant half of those that

@@ -254,6 +254,11 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 	c, plain := conn.(*counted)
 	if plain {
 		c.known = false
+		if c.leave != nil && state == http.StateIdle { // the next request may be of a caller that is not known
+			c.leave()
+			c.leave = nil
+			_ = c.SetReadBuffer(l.first)
+		}
 		l.proceed(c)
 		if state != http.StateHijacked {
 			c.setPace(nil)

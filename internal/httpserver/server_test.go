@@ -91,6 +91,28 @@ func TestTheOldestOfACrowdGoesAtOnce(t *testing.T) {
 	}
 }
 
+// A request that ends while it waits for its bytes has little reserved: callers that leave at once would keep the others of the limiter waiting for hours.
+func TestWhoLeavesReservesLittle(t *testing.T) {
+	t.Parallel()
+	left := rate.NewLimiter(1e-6, 64<<10) // no byte for days
+	ended := make(chan struct{})
+	s := limited(t, 1, func(_ http.ResponseWriter, r *http.Request) {
+		ctx, leave := context.WithCancel(r.Context())
+		httpserver.Limit(ctx, left)
+		left.ReserveN(time.Now(), 64<<10)
+		httpserver.Spend(ctx, 1<<20)
+		time.AfterFunc(time.Millisecond, leave)
+		httpserver.Pay(ctx)
+		httpserver.Spend(ctx, 1<<20)
+		httpserver.Pay(ctx) // it has ended
+		close(ended)
+	})
+	c := dial(t, s)
+	c.send("/")
+	<-ended
+	testbed.Check(t, left.Tokens() > -(64<<10), "%.0f bytes are reserved", -left.Tokens())
+}
+
 // To parse thousands of parameters takes milliseconds, also for a caller without a key.
 func TestQueriesHaveFewParameters(t *testing.T) {
 	t.Parallel()
@@ -392,7 +414,7 @@ func TestBytesOfKnownCallers(t *testing.T) {
 // The limiter's wait for what was read was part of the next read's time, which is its client's, and a context that ended soon spared it.
 func TestReadersPayBeforeTheyReadOn(t *testing.T) {
 	t.Parallel()
-	left := rate.NewLimiter(rate.Every(time.Hour), 1<<20)
+	left := rate.NewLimiter(rate.Every(time.Second), 1<<20)
 	began, ended := make(chan struct{}), make(chan struct{})
 	s := limited(t, 1, func(_ http.ResponseWriter, r *http.Request) {
 		defer close(ended)

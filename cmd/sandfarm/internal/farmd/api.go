@@ -45,14 +45,10 @@ func (p *Parts) newAPI(ctx context.Context, version, data string) (*api.Server, 
 	if err != nil {
 		return nil, err
 	}
-	server, err := api.New(p.Settings.API, api.Deps{
+	return api.New(p.Settings.API, api.Deps{
 		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Agents: path.Agent, Logger: p.Log, Version: version, Data: data,
 		Registry: p.metrics.registry, Tracer: p.tracer,
 	})
-	if err == nil {
-		p.links.SetPace(server.Pace)
-	}
-	return server, err
 }
 
 const (
