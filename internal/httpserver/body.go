@@ -19,7 +19,7 @@ type connKey struct{}
 
 // Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client. After
 // the bytes that the connection writes until its next request, and before it reads on after those that it has read, it waits for the limiter, whose burst is at least
-// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. At its first known caller the connection gets a larger buffer for what it receives,
+// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. At its first known caller the connection may get a large buffer for what it receives,
 // see Buffers. With TLS it does nothing.
 func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 	conn, ok := ctx.Value(connKey{}).(*counted)

@@ -12,8 +12,6 @@ const (
 	// receiveBytes is how much of what was sent the kernel keeps until it is read, for each connection, in twice as much memory: without a bound up to the
 	// last number of net.ipv4.tcp_rmem, which no budget counts, where a reader was fast before it was slow. Linux lets a program have 208 KiB.
 	receiveBytes = 192 << 10
-	// firstBytes is the same for a connection whose caller is not known yet: a server has thousands, and with cgroups v2 this memory is the process's.
-	firstBytes = 16 << 10
 	// largeBytes is how much memory connections without such a bound may take. Transfers from far away need it: with 100 ms there and back the bound lets
 	// 2 MB through in a second.
 	largeBytes = 96 << 20

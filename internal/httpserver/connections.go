@@ -54,7 +54,6 @@ type limited struct {
 	net.Listener
 	max   int
 	stall time.Duration
-	first int // what the kernel keeps of a connection until its caller is known
 
 	mu      sync.Mutex
 	large   *Buffers
@@ -92,8 +91,8 @@ func (w *waiting) Pop() any {
 	return last
 }
 
-func newLimited(l net.Listener, most int, stall time.Duration, first int) *limited {
-	limit := &limited{Listener: l, max: most, stall: stall, first: first, large: NewBuffers(), places: map[net.Conn]*list.Element{}}
+func newLimited(l net.Listener, most int, stall time.Duration) *limited {
+	limit := &limited{Listener: l, max: most, stall: stall, large: NewBuffers(), places: map[net.Conn]*list.Element{}}
 	limit.changed = sync.NewCond(&limit.mu)
 	return limit
 }
@@ -130,7 +129,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	l.open++
 	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
 	keepUnsent(tcp, unsentBytes)
-	_ = tcp.SetReadBuffer(l.first)
+	BoundBuffer(tcp)
 	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release), free: make(chan struct{})}, nil
 }
 
@@ -254,11 +253,6 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 	c, plain := conn.(*counted)
 	if plain {
 		c.known = false
-		if c.leave != nil && state == http.StateIdle { // the next request may be of a caller that is not known
-			c.leave()
-			c.leave = nil
-			_ = c.SetReadBuffer(l.first)
-		}
 		l.proceed(c)
 		if state != http.StateHijacked {
 			c.setPace(nil)

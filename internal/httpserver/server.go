@@ -68,11 +68,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	stall := cmp.Or(s.cfg.StallTimeout, 30*time.Second)
 	s.cfg.HTTP.Handler = awaitBodies(boundQueries(s.cfg.HTTP.Handler), min(stall/2, unreadTimeout))
-	first := firstBytes
-	if s.cfg.HTTP.TLSConfig != nil { // whose callers show a certificate, and are not made known
-		first = receiveBytes
-	}
-	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall, first)
+	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall)
 	s.cfg.HTTP.ConnState = limit.note
 	s.cfg.HTTP.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if c, ok := conn.(*counted); ok {
