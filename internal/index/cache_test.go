@@ -117,6 +117,28 @@ func TestCacheBreaksOff(t *testing.T) {
 	}
 }
 
+// An answer of the cache that breaks off, as a store ends that of a reader who takes nothing for long, keeps no other reader from the cache.
+func TestAnAnswerThatBreaksOffRestsNothing(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.wheel("six", "six-1.0.whl", random(t, 500_000))
+	cache := newMemory()
+	cfg := u.config()
+	cfg.Cache = cache
+	x, root := serve(t, cfg)
+	get(t, root+"/pypi/files/six/six-1.0.whl")
+	testbed.Until(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+	cache.mu.Lock()
+	cache.cutFunc = func(_ string, size int64) (int64, bool) { return size / 2, size > 100_000 }
+	cache.mu.Unlock()
+	testbed.Until(t, "the rest of the file from upstream", func() bool {
+		get(t, root+"/pypi/files/six/six-1.0.whl")
+		return u.times("/packages/six-1.0.whl") >= 2
+	})
+	n := x.Stats().CacheErrors
+	testbed.Check(t, n == 0, "%d failures of the cache", n)
+}
+
 // An unreadable page in the cache counts as missing.
 func TestDamagedPageInCache(t *testing.T) {
 	t.Parallel()
