@@ -26,9 +26,9 @@ import (
 
 const (
 	s3LockFile = "s3.lock"
-	// s3MaxConnections is far more than one machine's sandboxes use. s3FileShare is the part of the files a process may open that
+	// s3MaxConnections is far more than one machine's workers use. s3FileShare is the part of the files a process may open that
 	// connections may use: a request opens one more, and its caller may be in the same process, beside the API's connections.
-	s3MaxConnections = 4096
+	s3MaxConnections = 1024
 	s3FileShare      = 8
 	// s3HeaderTimeout bounds the headers of a request, s3IdleTimeout a connection between two. Content has no limit.
 	s3HeaderTimeout = 10 * time.Second

@@ -19,8 +19,8 @@ type connKey struct{}
 
 // Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client. After
 // the bytes that the connection writes until its next request, and before it reads on after those that it has read, it waits for the limiter, whose burst is at least
-// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. At its first known caller the connection may get a large buffer for what it receives,
-// see Buffers. With TLS it does nothing.
+// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. At its first body of more than 64 KiB of a known caller the connection may get a larger buffer for what it
+// receives, see Buffers. With TLS it does nothing.
 func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 	conn, ok := ctx.Value(connKey{}).(*counted)
 	if !ok {
@@ -28,8 +28,8 @@ func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 	}
 	conn.in.mu.Lock()
 	conn.known = true
-	if conn.leave == nil {
-		conn.leave = conn.in.large.Bound(tenant, conn.TCPConn)
+	if conn.leave == nil && conn.sendsLong() {
+		conn.leave = conn.in.raise(tenant, conn.TCPConn)
 	}
 	conn.in.mu.Unlock()
 	Limit(ctx, bytes)
@@ -117,8 +117,8 @@ func awaitBodies(next http.Handler, timeout time.Duration) http.Handler {
 			_ = control.SetReadDeadline(time.Now().Add(timeout))
 			body := &awaited{ReadCloser: r.Body, control: control, whole: func() {}}
 			if conn, ok := r.Context().Value(connKey{}).(*counted); ok {
-				conn.awaitBody(true)
-				body.whole = func() { conn.awaitBody(false) }
+				conn.awaitBody(r.ContentLength)
+				body.whole = func() { conn.awaitBody(0) }
 			}
 			r.Body = body
 		}

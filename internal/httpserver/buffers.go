@@ -12,6 +12,11 @@ const (
 	// receiveBytes is how much of what was sent the kernel keeps until it is read, for each connection, in twice as much memory: without a bound up to the
 	// last number of net.ipv4.tcp_rmem, which no budget counts, where a reader was fast before it was slow. Linux lets a program have 208 KiB.
 	receiveBytes = 192 << 10
+	// firstBytes is the same until a connection has a longer body of a caller that is known: a server has thousands, and with cgroups v2 this memory is the
+	// process's. It is what Linux begins with: with less, packets are dropped that did fit when they were sent.
+	firstBytes = 64 << 10
+	// raised is how many connections of a server have more than that.
+	raised = 64
 	// largeBytes is how much memory connections without such a bound may take. Transfers from far away need it: with 100 ms there and back the bound lets
 	// 2 MB through in a second.
 	largeBytes = 96 << 20
@@ -50,5 +55,5 @@ func (b *Buffers) Bound(tenant string, conn *net.TCPConn) (leave func()) {
 	return place.Leave
 }
 
-// BoundBuffer bounds what the kernel keeps of a connection until it is read.
+// BoundBuffer bounds what the kernel keeps of a connection until it is read, to 192 KiB.
 func BoundBuffer(conn *net.TCPConn) { _ = conn.SetReadBuffer(receiveBytes) }

@@ -13,8 +13,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// What a client sends and nobody reads stays in the kernel, and no budget counts it: few connections have a large buffer for it, and a caller half of those that
-// others leave.
+// What a client sends and nobody reads stays in the kernel, and no budget counts it: connections begin with little, which grows once for a long body of a
+// known caller, of half of the connections that others leave, and few have large buffers.
 func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	t.Parallel()
 	large := max(httpserver.LargeBuffers(), 2)
@@ -41,19 +41,25 @@ func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	s := httpserver.New(c)
 	testbed.Must(t, s.Start(t.Context()))
 	t.Cleanup(s.Stop)
-	buffer := func(path string) int {
-		dial(t, s).send(path)
+	send := func(c caller, size int, path string) int {
+		_, err := fmt.Fprintf(c.conn, "PUT %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", path, size)
+		testbed.Must(t, err)
 		return <-sizes
 	}
-	for n := range large/2 + 1 {
+	const first, bounded, long = 2 * 64 << 10, 2 * 192 << 10, 64<<10 + 1
+	testbed.Diff(t, "the buffer of a connection with a short body", first, send(dial(t, s), long-1, "/a"))
+	for n := range 32 + 1 {
 		want := 0
-		if n >= large/2 {
-			want = 2 * 192 << 10
+		switch {
+		case n >= 32:
+			want = first
+		case n >= large/2:
+			want = bounded
 		}
-		testbed.Diff(t, fmt.Sprintf("the buffer of connection %d", n+1), want, buffer("/a"))
+		testbed.Diff(t, fmt.Sprintf("the buffer of connection %d", n+1), want, send(dial(t, s), long, "/a"))
 	}
-	testbed.Diff(t, "the buffer of another caller", 0, buffer("/b"))
-	testbed.Diff(t, "the buffer of a connection without a known caller", 2*192<<10, buffer("/"))
+	testbed.Diff(t, "the buffer of another caller", 0, send(dial(t, s), long, "/b"))
+	testbed.Diff(t, "the buffer of a connection without a known caller", first, send(dial(t, s), long, "/"))
 	close(answer)
 }
 

@@ -13,18 +13,20 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 const (
 	// fileShare is the part of the files that a process may open which one listener's connections may use: a half. The rest is for what
 	// their requests open, and for the other parts of the process.
 	fileShare = 2
-	// memoryShare is the part of the process's memory limit that connections without a request may use: an eighth.
-	memoryShare = 8
-	// connectionBytes is what a connection without a request costs: its buffers and its stack, and what the collector has not freed yet. With
-	// the largest header that is not complete it is twice as much, see Header.
-	connectionBytes = 32 << 10
-	// limit is the largest limit that a server chooses by itself: 512 MiB of connectionBytes.
+	// memoryShare is the part of the process's memory limit that connections without a request may use: a quarter.
+	memoryShare = 4
+	// connectionBytes is what a connection without a request costs: 32 KiB for its buffers and its stack, and what the collector has not freed yet (twice
+	// as much with the largest header that is not complete, see Header), and what the kernel keeps of it.
+	connectionBytes = 32<<10 + 2*firstBytes
+	// limit is the largest limit that a server chooses by itself: 2.5 GiB of connectionBytes.
 	limit = 16 << 10
 )
 
@@ -54,8 +56,10 @@ type limited struct {
 	net.Listener
 	max   int
 	stall time.Duration
+	first int // what the kernel keeps of a connection at first
 
 	mu      sync.Mutex
+	raised  *budget.Places // connections with more than firstBytes
 	large   *Buffers
 	changed *sync.Cond // open, idle, waiting or closed
 	open    int
@@ -91,8 +95,8 @@ func (w *waiting) Pop() any {
 	return last
 }
 
-func newLimited(l net.Listener, most int, stall time.Duration) *limited {
-	limit := &limited{Listener: l, max: most, stall: stall, large: NewBuffers(), places: map[net.Conn]*list.Element{}}
+func newLimited(l net.Listener, most int, stall time.Duration, first int) *limited {
+	limit := &limited{Listener: l, max: most, stall: stall, first: first, raised: budget.NewPlaces(raised), large: NewBuffers(), places: map[net.Conn]*list.Element{}}
 	limit.changed = sync.NewCond(&limit.mu)
 	return limit
 }
@@ -129,7 +133,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	l.open++
 	tcp := conn.(*net.TCPConn) //nolint:errcheck // Start listens on tcp
 	keepUnsent(tcp, unsentBytes)
-	BoundBuffer(tcp)
+	_ = tcp.SetReadBuffer(l.first)
 	return &counted{TCPConn: tcp, in: l, release: sync.OnceFunc(l.release), free: make(chan struct{})}, nil
 }
 
@@ -245,7 +249,7 @@ func (l *limited) Close() error {
 func (l *limited) note(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*counted); ok { // without TLS, which is for callers that are known
 		c.header.Note(state)
-		c.awaitBody(false)
+		c.awaitBody(0)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,6 +269,19 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 		l.places[conn] = l.idle.PushBack(conn)
 		l.changed.Broadcast()
 	}
+}
+
+// raise lets the kernel keep more of a connection, if there is a place for that, until leave is called.
+func (l *limited) raise(tenant string, conn *net.TCPConn) (leave func()) {
+	place := l.raised.Ask(tenant)
+	select {
+	case <-place.Granted():
+	default:
+		place.Leave()
+		return func() {}
+	}
+	large := l.large.Bound(tenant, conn)
+	return func() { large(); place.Leave() }
 }
 
 // forget takes a connection out of those without a request. l.mu is held.
@@ -301,6 +318,7 @@ type counted struct {
 	mu   sync.Mutex
 	own  bool // the handler has set a deadline for writes
 	body bool // a body has not come whole: whoever reads waits for it
+	long bool // it has more than firstBytes, or may have
 	came int  // bytes of its chunk
 	took time.Duration
 	pace func(n int)   // waits until bytes that were read or written are allowed; nil: they are
@@ -309,7 +327,7 @@ type counted struct {
 
 	// Guarded by in.mu.
 	known bool   // who has sent the request
-	leave func() // gives its large buffer back; nil: it did not ask for one
+	leave func() // see raise; nil: it was not called
 	heap  *waiting
 	place int // in heap, from 1; 0: it does not wait for its client
 	waits int // how often it has waited
@@ -324,11 +342,19 @@ func (c *counted) stillWaits() bool {
 	return !c.reads || c.body
 }
 
-// awaitBody says whether a body is to come.
-func (c *counted) awaitBody(comes bool) {
+// sendsLong reports whether a body is to come for which a larger buffer is worth its place.
+func (c *counted) sendsLong() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.body, c.came, c.took = comes, 0, 0
+	return c.long
+}
+
+// awaitBody says how many bytes of a body are to come: 0 for none, less if it is not known.
+func (c *counted) awaitBody(size int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.body, c.came, c.took = size != 0, 0, 0
+	c.long = size < 0 || size > firstBytes
 }
 
 func (c *counted) setPace(pace func(n int)) {

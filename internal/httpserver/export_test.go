@@ -11,7 +11,7 @@ var DefaultConnections = defaultConnections
 // Crowded says which connection a new one replaces at once where so many of all connections have sent no request for some time, or wait for callers that are
 // not known: "fresh", "unknown", or "" for none.
 func Crowded(most, fresh, unknown int, since, waits time.Duration) string {
-	l, names := newLimited(nil, most, time.Minute), map[net.Conn]string{}
+	l, names := newLimited(nil, most, time.Minute, firstBytes), map[net.Conn]string{}
 	for range fresh {
 		c := &counted{}
 		names[c] = "fresh"

@@ -24,7 +24,7 @@ type Config struct {
 	HTTP *http.Server
 	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces one that has for more than a second sent no header or no 64 KiB
 	// of its body, or taken no 64 KiB of its answer, or one that is idle between requests, and waits while there is none; see Known.
-	// 0 means half of the files that the process may open, at most 16384, and at most what an eighth of the process's memory limit holds.
+	// 0 means half of the files that the process may open, at most 16384, and at most what a quarter of the process's memory limit holds at 160 KiB each.
 	MaxConnections int
 	// StallTimeout is how long a client may take for 64 KiB of an answer, unless the handler sets a deadline or the server has a TLSConfig. A body
 	// that no handler reads has half as long, and at most five seconds. 0 means 30 seconds.
@@ -68,7 +68,11 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	stall := cmp.Or(s.cfg.StallTimeout, 30*time.Second)
 	s.cfg.HTTP.Handler = awaitBodies(boundQueries(s.cfg.HTTP.Handler), min(stall/2, unreadTimeout))
-	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall)
+	first := firstBytes
+	if s.cfg.HTTP.TLSConfig != nil { // whose callers show a certificate, and are not made known
+		first = receiveBytes
+	}
+	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall, first)
 	s.cfg.HTTP.ConnState = limit.note
 	s.cfg.HTTP.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if c, ok := conn.(*counted); ok {

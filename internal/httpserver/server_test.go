@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -497,10 +498,9 @@ func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
 	<-stopped
 }
 
-// A server without a limit of its own leaves half of the files of its process to others.
+// A server without a limit of its own leaves half of the files of its process, and three quarters of its memory, to others.
 func TestConnectionsLeaveFiles(t *testing.T) {
 	t.Parallel()
-	if n := int64(httpserver.DefaultConnections()); n < 1 || n > httpserver.Files()/2 || n > 16<<10 {
-		t.Errorf("a server has %d connections by default; the process may open %d files", n, httpserver.Files())
-	}
+	most := min(httpserver.Files()/2, 16<<10, debug.SetMemoryLimit(-1)/4/(160<<10))
+	testbed.Diff(t, "connections of a server", int(most), httpserver.DefaultConnections())
 }

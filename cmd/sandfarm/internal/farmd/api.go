@@ -52,7 +52,7 @@ func (p *Parts) newAPI(ctx context.Context, version, data string) (*api.Server, 
 }
 
 const (
-	downloadConnections = 1024 // see httpserver.Config
+	downloadConnections = 384 // more than package blob admits at a time
 	downloadHeader      = 10 * time.Second
 	downloadIdle        = time.Minute
 )
