@@ -70,7 +70,9 @@ func newConfig(t testing.TB, endpoint string) blob.Config {
 	if len(name) > 50 {
 		name = name[len(name)-50:]
 	}
-	return blob.Config{Endpoint: endpoint, AccessKey: accessKey, SecretKey: secretKey, Bucket: fmt.Sprintf("t%d-%s", buckets.Add(1), strings.Trim(name, "-"))}
+	return blob.Config{
+		Endpoint: endpoint, AccessKey: accessKey, SecretKey: secretKey, Bucket: fmt.Sprintf("t%d-%s", buckets.Add(1), strings.Trim(name, "-")), Tokens: tokens("farm"),
+	}
 }
 
 func TestEmbeddedS3(t *testing.T) {

@@ -45,6 +45,8 @@ type Config struct {
 	Uploads *budget.Budget
 	// Callers is the same for the uploads that callers send (PutOptions.Caller), so that no other waits for one that arrives slowly.
 	Callers *budget.Budget
+	// Tokens says in each link whose it is, for Downloads: of this process or of another one. nil: links say nothing, and Downloads knows none.
+	Tokens Tokens
 }
 
 func (c Config) withDefaults() Config {

@@ -6,15 +6,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -73,54 +68,6 @@ func testPresign(t *testing.T, s *blob.Store) {
 	resp, _ = fetch(t, presign(t, s, "no/such", blob.PresignOptions{}), nil)
 	if resp.StatusCode != http.StatusNotFound {
 		t.Errorf("GET of a missing object = %s, want 404", resp.Status)
-	}
-}
-
-// testDownloads tests what callers reach of a service that is behind Downloads.
-func testDownloads(t *testing.T, s *blob.Store) {
-	data := content(mib)
-	put(t, s, "tenant/plot.bin", data, blob.PutOptions{})
-	front := httptest.NewServer(s.Downloads(blob.NewLinks()))
-	t.Cleanup(front.Close)
-	link, err := url.Parse(presign(t, s, "tenant/plot.bin", blob.PresignOptions{}))
-	testbed.Must(t, err)
-	missing, err := url.Parse(presign(t, s, "tenant/none", blob.PresignOptions{}))
-	testbed.Must(t, err)
-	send := func(method string, u url.URL, header http.Header) (int, []byte) {
-		host := u.Host
-		u.Host = strings.TrimPrefix(front.URL, "http://")
-		req, err := http.NewRequestWithContext(t.Context(), method, u.String(), nil)
-		testbed.Must(t, err)
-		req.Host, req.Header = host, header
-		resp, err := front.Client().Do(req)
-		testbed.Must(t, err)
-		defer func() { _ = resp.Body.Close() }()
-		got, err := io.ReadAll(resp.Body)
-		testbed.Must(t, err)
-		return resp.StatusCode, got
-	}
-	status, got := send("GET", *link, nil)
-	testbed.Diff(t, "status", http.StatusOK, status)
-	same(t, got, data)
-	status, got = send("GET", *link, http.Header{"Range": {"bytes=100-199"}, "Authorization": {"Basic eDp5"}})
-	testbed.Diff(t, "status of a range", http.StatusPartialContent, status)
-	same(t, got, data[100:200])
-	changed, bare, bucket := *link, *link, *link
-	changed.RawQuery = strings.Replace(link.RawQuery, "X-Amz-Signature=", "X-Amz-Signature=0", 1)
-	bare.RawQuery = ""
-	bucket.Path, bucket.RawPath = strings.Replace(link.Path, "/tenant", "x/tenant", 1), ""
-	for name, c := range map[string]struct {
-		method string
-		u      url.URL
-		want   int
-	}{
-		"HEAD":    {"HEAD", *link, http.StatusForbidden}, // it is signed for GET
-		"missing": {"GET", *missing, http.StatusNotFound}, "a changed signature": {"GET", changed, http.StatusForbidden},
-		"no signature": {"GET", bare, http.StatusForbidden}, "another bucket": {"GET", bucket, http.StatusForbidden},
-		"PUT": {"PUT", *link, http.StatusMethodNotAllowed}, "DELETE": {"DELETE", *link, http.StatusMethodNotAllowed},
-	} {
-		status, _ := send(c.method, c.u, nil)
-		testbed.Diff(t, "status of "+name, c.want, status)
 	}
 }
 
@@ -353,136 +300,5 @@ func testDocuments(t *testing.T, s *blob.Store) {
 	}
 	if _, err := s.GetDocument(t.Context(), key); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("GetDocument of a deleted document = %v, want code %s", err, farm.CodeNotFound)
-	}
-}
-
-// opener opens links of a service by way of Downloads.
-func opener(t *testing.T, service http.HandlerFunc) func(key string) (*http.Response, error) {
-	t.Helper()
-	behind := httptest.NewServer(service)
-	t.Cleanup(behind.Close)
-	s := newStore(t, newConfig(t, behind.URL))
-	front := httptest.NewServer(s.Downloads(blob.NewLinks()))
-	t.Cleanup(front.Close)
-	return func(key string) (*http.Response, error) {
-		link := presign(t, s, key, blob.PresignOptions{})
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(link, behind.URL, front.URL, 1), nil)
-		if err != nil {
-			return nil, err
-		}
-		req.Host = strings.TrimPrefix(behind.URL, "http://")
-		return front.Client().Do(req)
-	}
-}
-
-// A link that is longer than those of the farm is refused before its signature is computed, also if that is right.
-func TestLinksAreShort(t *testing.T) {
-	t.Parallel()
-	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(behind.Close)
-	cfg := newConfig(t, behind.URL)
-	front := newStore(t, cfg).Downloads(blob.NewLinks())
-	signer, err := minio.New(strings.TrimPrefix(behind.URL, "http://"), &minio.Options{Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Region: "us-east-1"})
-	testbed.Must(t, err)
-	open := func(params url.Values) (link *url.URL, status int) {
-		link, err := signer.PresignedGetObject(t.Context(), cfg.Bucket, "artifacts/acme/k", time.Hour, params)
-		testbed.Must(t, err)
-		answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, link.String(), nil)
-		front.ServeHTTP(answer, request)
-		return link, answer.Code
-	}
-	const most = 8 << 10
-	plain, status := open(url.Values{"x": {""}})
-	testbed.Diff(t, "status of a link", http.StatusOK, status)
-	for size, want := range map[int]int{most - 1: http.StatusOK, most: http.StatusOK, most + 1: http.StatusForbidden} {
-		link, status := open(url.Values{"x": {strings.Repeat("x", size-len(plain.RawQuery))}})
-		testbed.Check(t, len(link.RawQuery) == size && status == want, "a query of %d bytes: %d, want %d", len(link.RawQuery), status, want)
-	}
-	for count, want := range map[int]int{15: http.StatusOK, 16: http.StatusOK, 17: http.StatusForbidden} {
-		params := url.Values{}
-		for i := range count - 1 - strings.Count(plain.RawQuery, "&") + 1 {
-			params.Set(fmt.Sprint("x", i), "")
-		}
-		link, status := open(params)
-		got := 1 + strings.Count(link.RawQuery, "&")
-		testbed.Check(t, got == count && status == want, "%d parameters: %d, want %d", got, status, want)
-	}
-}
-
-// Links of callbacks are made by workers, which may have credentials of their own: the service checks them, and they have their places together.
-func TestLinksOfOtherCredentials(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int32
-	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
-	t.Cleanup(behind.Close)
-	cfg := newConfig(t, behind.URL)
-	links := blob.NewLinks()
-	front := newStore(t, cfg).Downloads(links)
-	for i, access := range []string{cfg.AccessKey, "worker"} {
-		other := cfg
-		other.AccessKey = access
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, presign(t, newStore(t, other), "artifacts/acme/k", blob.PresignOptions{}), nil)
-		answer := httptest.NewRecorder()
-		front.ServeHTTP(answer, request)
-		testbed.Check(t, answer.Code == http.StatusOK && int(asked.Load()) == i+1, "a link of %s: %d, %d are passed on", access, answer.Code, asked.Load())
-	}
-}
-
-// A client that leaves, or that the server cuts off, holds nothing of the service any more.
-func TestADownloadEndsWithItsClient(t *testing.T) {
-	t.Parallel()
-	ended := make(chan struct{})
-	open := opener(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.CopyN(w, zeros{}, 64<<20) // more than buffers take
-		<-r.Context().Done()
-		close(ended)
-	})
-	resp, err := open("artifacts/acme/k")
-	testbed.Must(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, 1<<20))
-	testbed.Must(t, err)
-	_ = resp.Body.Close()
-	<-ended
-}
-
-// A tenant's downloads have half of the places that others leave. As many wait for one, and what is beyond that is refused.
-func TestDownloadsOfATenantAreBounded(t *testing.T) {
-	t.Parallel()
-	const share = 64
-	var running atomic.Int32
-	release := make(chan struct{})
-	open := opener(t, func(w http.ResponseWriter, _ *http.Request) {
-		running.Add(1)
-		<-release
-		_, _ = io.WriteString(w, "here")
-	})
-	status := make(chan int, 2*share+1)
-	for range cap(status) {
-		go func() {
-			resp, err := open("artifacts/acme/k")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_ = resp.Body.Close()
-			status <- resp.StatusCode
-		}()
-	}
-	testbed.Diff(t, "the first answer, while the others wait", http.StatusServiceUnavailable, <-status)
-	testbed.Until(t, "the tenant's share is read", func() bool { return running.Load() == share })
-	other := make(chan struct{})
-	go func() {
-		defer close(other)
-		if resp, err := open("artifacts/other/k"); err != nil {
-			t.Error(err)
-		} else {
-			_ = resp.Body.Close()
-		}
-	}()
-	testbed.Until(t, "another tenant's download is read", func() bool { return running.Load() == share+1 })
-	close(release)
-	<-other
-	for range 2 * share {
-		testbed.Diff(t, "the answer of one that has waited", http.StatusOK, <-status)
 	}
 }

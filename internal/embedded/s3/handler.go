@@ -168,7 +168,7 @@ func (h *Handler) operation(r *request) operation {
 
 // parameters are those of the operations; any other belongs to an unsupported operation.
 const parameters = " list-type prefix delimiter continuation-token start-after max-keys encoding-type fetch-owner " +
-	"uploads key-marker upload-id-marker max-uploads uploadId partNumber part-number-marker max-parts delete x-id "
+	"uploads key-marker upload-id-marker max-uploads uploadId partNumber part-number-marker max-parts delete x-id x-sandfarm "
 
 func checkParameters(query url.Values) error {
 	for name, values := range query {

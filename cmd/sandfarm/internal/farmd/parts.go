@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
@@ -186,31 +187,39 @@ func (s RedisSettings) maxMemory(l budget.Limits) int64 {
 	return min(cmp.Or(l.Group, l.Machine)/4, 2<<30)
 }
 
+// linkKey has the key of the farm's links once there is a store.
+type linkKey struct{ *Parts }
+
+// LinkKey implements access.KeyStore.
+func (k linkKey) LinkKey(ctx context.Context) ([]byte, error) { return k.Store.LinkKey(ctx) }
+
 func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	s := p.Settings.S3
-	p.links = blob.NewLinks()
+	p.links = blob.NewLinks(access.ByteRate, access.ByteBurst)
+	tokens := blob.Tokens(access.NewSigner(linkKey{p}, time.Now))
 	if s.Endpoint == "" {
 		if !builtin {
 			return errors.New("s3.endpoint is not set (SANDFARM_S3_ENDPOINT): a single service needs an S3 service that it shares with the others; `sandfarm up` runs its own")
 		}
-		access, secret, err := embedded.LoadOrCreateCredentials(p.Settings.path("s3-credentials"))
+		user, secret, err := embedded.LoadOrCreateCredentials(p.Settings.path("s3-credentials"))
 		if err != nil {
 			return fmt.Errorf("create S3 credentials: %w", err)
 		}
 		sctx, done := context.WithTimeout(ctx, startTimeout)
 		defer done()
 		server, err := embedded.StartS3(sctx, embedded.S3Config{
-			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: access, SecretKey: secret, Link: p.links.Admit, Logger: p.Log,
+			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: user, SecretKey: secret, Link: p.links.Admit, Logger: p.Log,
 		})
 		if err != nil {
 			return fmt.Errorf("start S3 on %s (s3.listen, SANDFARM_S3_LISTEN): %w", cmp.Or(s.Listen, embedded.S3Listen), err)
 		}
 		p.closers = append(p.closers, server.Close)
-		s.Endpoint, s.AccessKey, s.SecretKey = server.Endpoint(), access, secret
+		s.Endpoint, s.AccessKey, s.SecretKey = server.Endpoint(), user, secret
+		tokens = nil // it has signed all links itself, and admits them
 	}
 	blobs, err := blob.New(blob.Config{
 		Endpoint: s.Endpoint, PublicURL: s.PublicURL, AccessKey: s.AccessKey, SecretKey: s.SecretKey, Bucket: s.Bucket, Region: s.Region,
-		Uploads: p.uploads, Callers: p.callers,
+		Uploads: p.uploads, Callers: p.callers, Tokens: tokens,
 	})
 	if err != nil {
 		return fmt.Errorf("connect to S3: %w", err)

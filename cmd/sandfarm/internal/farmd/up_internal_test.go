@@ -417,7 +417,7 @@ func TestDownloadsArePassedOn(t *testing.T) {
 	testbed.Must(t, err)
 	for endpoint, want := range map[string]int{"http://127.0.0.1:1": http.StatusForbidden, "": 0} {
 		p := &Parts{
-			Settings: &Settings{S3: S3Settings{Endpoint: endpoint, Listen: "127.0.0.1:0"}}, Log: slog.New(slog.DiscardHandler), Blobs: blobs, links: blob.NewLinks(),
+			Settings: &Settings{S3: S3Settings{Endpoint: endpoint, Listen: "127.0.0.1:0"}}, Log: slog.New(slog.DiscardHandler), Blobs: blobs, links: blob.NewLinks(1, 1),
 		}
 		server, err := p.startDownloads(t.Context())
 		testbed.Must(t, err)
