@@ -132,9 +132,9 @@ func TestALinkEndsWithItsKey(t *testing.T) {
 // A key of the farm that is sent by mistake ends at the farm, wherever it is in the request, by a link as by a port.
 func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 	t.Parallel()
-	const oddKey, madeKey = "aB/9+x==", "sf_0123456789abcdef"
+	const oddKey, endKey, madeKey = "aB/9+x==", "q/7+w,", "sf_0123456789abcdef"
 	f := setupLive(t, withKeys, noPreviews, func(c *api.Config, _ *api.Deps) {
-		for _, more := range []string{oddKey, madeKey} {
+		for _, more := range []string{oddKey, endKey, madeKey} {
 			c.Keys = append(c.Keys, api.KeyConfig{Tenant: "acme", SHA256: hash(more)})
 		}
 	})
@@ -175,6 +175,8 @@ func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 			"escaped twice":         {"?next=%252Fa%253Fkey%253D" + key, "", ""},
 			"any characters":        {"", "Authorization", "Bearer " + oddKey},
 			"any, before others":    {"", "Cookie", "a=" + oddKey + "; b=c"},
+			"any, and a comma":      {"", "X-Meta", "Bearer " + endKey},
+			"a comma before others": {"", "Cookie", "a=" + endKey + "; b=c"},
 			"any behind a sign":     {"", "X-Meta", "key=" + oddKey},
 			"in parentheses":        {"", "User-Agent", "x/1 (" + key + ")"},
 			"traffic token":         {"", "E2b-Traffic-Access-Token", made.TrafficAccessToken},
@@ -200,7 +202,7 @@ func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 			if answer.StatusCode != http.StatusOK || got == "" {
 				t.Errorf("%s, %s: %s %s", way, name, answer.Status, text)
 			}
-			for _, secret := range []string{key, otherKey, oddKey, madeKey, wire.E2BKey(key), made.EnvdAccessToken, made.TrafficAccessToken, "%2D", c.value} {
+			for _, secret := range []string{key, otherKey, oddKey, endKey, madeKey, wire.E2BKey(key), made.EnvdAccessToken, made.TrafficAccessToken, "%2D", c.value} {
 				if secret != "" && strings.Contains(got, secret) {
 					t.Errorf("%s, %s: the server got %s", way, name, got)
 				}

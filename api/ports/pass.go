@@ -122,10 +122,12 @@ func parts(text string) (list []string) {
 		list = append(list, madeKey.FindAllString(text, -1)...)
 		list = append(list, strings.FieldsFunc(text, separates)...)
 		for _, field := range strings.Fields(text) {
-			field = strings.TrimRight(field, ",;") // of a list, or of cookies
-			list = append(list, field)
-			if at := strings.IndexAny(field, "=:"); at >= 0 {
-				list = append(list, field[at+1:])
+			end := len(strings.TrimRight(field, ",;")) // of a list, or of cookies; a key may end in one, too
+			for _, part := range slices.Compact([]string{field[:end], field[:min(end+1, len(field))], field}) {
+				list = append(list, part)
+				if at := strings.IndexAny(part, "=:"); at >= 0 {
+					list = append(list, part[at+1:])
+				}
 			}
 		}
 		user, password, _ := (&http.Request{Header: http.Header{"Authorization": {text}}}).BasicAuth() // in any header
