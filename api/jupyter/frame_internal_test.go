@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +15,10 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/time/rate"
+
+	"github.com/sandfarm/sandfarm/internal/httpserver"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func sample(buffers ...[]byte) *message {
@@ -242,6 +248,31 @@ func TestWhatIsKeptOfACellThatHasEnded(t *testing.T) {
 			t.Errorf("after cell %d there are %d, the last of which is %s", n, len(s.ended), last)
 		}
 	}
+}
+
+// Beside its bytes, which the connection counts, a message counts three times more.
+func TestMessagesCountFourTimesTheirBytes(t *testing.T) {
+	t.Parallel()
+	const burst = 1 << 20
+	text := []byte(`{"header":{"msg_id":"1","msg_type":"kernel_info_request"},"content":{}}`)
+	left := rate.NewLimiter(rate.Every(time.Hour), burst)
+	server := httpserver.New(httpserver.Config{Name: "test", Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), HTTP: &http.Server{
+		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			httpserver.Known(r.Context(), "", left)
+			if _, _, err := newSocket(r.Context(), 0).decode(r.Context(), websocket.MessageText, text); err != nil {
+				t.Error(err)
+			}
+			httpserver.Pay(r.Context())
+			if took := burst - int(left.Tokens()); took != 3*len(text) {
+				t.Errorf("%d bytes were taken for a message of %d", took, len(text))
+			}
+		}),
+	}})
+	testbed.Must(t, server.Start(t.Context()))
+	t.Cleanup(server.Stop)
+	answer, err := http.Get("http://" + server.Addr())
+	testbed.Must(t, err)
+	_ = answer.Body.Close()
 }
 
 func TestSplitReadsWhatJoinWrites(t *testing.T) {
