@@ -19,8 +19,9 @@ type connKey struct{}
 
 // Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client. After
 // the bytes that the connection writes until its next request, and before it reads on after those that it has read, it waits for the limiter, whose burst is at least
-// 64 KiB, unless ctx has ended; also if it is hijacked. nil bounds nothing. At its first body of more than 64 KiB of a known caller the connection may get a larger buffer for what it
-// receives, see Buffers. With TLS it does nothing.
+// 64 KiB, unless ctx has ended; also if it is hijacked. If the caller leaves while it waits, what it waits for stays reserved, but none puts the limiter further into
+// the future than some five seconds. nil bounds nothing. At its first body of more than 64 KiB of a known caller the connection may get a larger buffer for what
+// it receives, see Buffers. With TLS it does nothing.
 func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 	conn, ok := ctx.Value(connKey{}).(*counted)
 	if !ok {
@@ -32,26 +33,28 @@ func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 		conn.leave = conn.in.raise(tenant, conn.TCPConn)
 	}
 	conn.in.mu.Unlock()
-	Limit(ctx, bytes)
-}
-
-// mostDebt is how far callers that leave before they have waited may put a limiter into the future: without it they kept its others waiting for hours.
-const mostDebt = 5 * time.Second
-
-// Limit is the wait of Known alone, for a caller that is not known.
-func Limit(ctx context.Context, bytes *rate.Limiter) {
-	conn, ok := ctx.Value(connKey{}).(*counted)
-	if !ok || bytes == nil {
+	if bytes == nil {
 		return
 	}
 	conn.setPace(func(n int) {
 		for ; n > 0; n -= chunk {
-			of := bytes.ReserveN(time.Now(), min(n, chunk))
-			if d := of.Delay(); !await(ctx, conn.free, d) && d > mostDebt {
-				of.Cancel()
+			for over := debt(bytes) - mostDebt; over > 0; over = debt(bytes) - mostDebt {
+				if !await(ctx, conn.free, over) {
+					return
+				}
 			}
+			await(ctx, conn.free, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
 		}
 	})
+}
+
+// mostDebt is how far callers may put a limiter into the future. Who comes then waits until it is less before it reserves its bytes: if it leaves meanwhile, it
+// takes nothing along. A reservation that is cancelled gives nothing back once there is one behind it.
+const mostDebt = 5 * time.Second
+
+// debt is how long a limiter takes to earn what is reserved of it, an hour at most.
+func debt(bytes *rate.Limiter) time.Duration {
+	return time.Duration(min(-bytes.Tokens()/float64(bytes.Limit()), time.Hour.Seconds()) * float64(time.Second))
 }
 
 // await waits, or until ctx ends or free is closed, and reports whether it has waited. Limiter.WaitN would not wait at all where ctx has a deadline before the end.

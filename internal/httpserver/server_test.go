@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,26 +93,34 @@ func TestTheOldestOfACrowdGoesAtOnce(t *testing.T) {
 	}
 }
 
-// A request that ends while it waits for its bytes has little reserved: callers that leave at once would keep the others of the limiter waiting for hours.
+// Requests that end while they wait for bytes that are seconds ahead reserve none: callers that leave at once would keep the others of the limiter waiting for hours.
 func TestWhoLeavesReservesLittle(t *testing.T) {
 	t.Parallel()
-	left := rate.NewLimiter(1e-6, 64<<10) // no byte for days
-	ended := make(chan struct{})
-	s := limited(t, 1, func(_ http.ResponseWriter, r *http.Request) {
+	const callers, reserved = 10, 64 << 10
+	left := rate.NewLimiter(1, reserved) // for hours
+	left.ReserveN(time.Now(), reserved)
+	left.ReserveN(time.Now(), reserved)
+	var waiting, ended sync.WaitGroup
+	waiting.Add(callers)
+	ended.Add(callers)
+	s := limited(t, callers, func(_ http.ResponseWriter, r *http.Request) {
 		ctx, leave := context.WithCancel(r.Context())
-		httpserver.Limit(ctx, left)
-		left.ReserveN(time.Now(), 64<<10)
+		httpserver.Known(ctx, "", left)
 		httpserver.Spend(ctx, 1<<20)
-		time.AfterFunc(time.Millisecond, leave)
+		go func() {
+			waiting.Wait()
+			time.Sleep(10 * time.Millisecond) // until all wait; one that does not yet reserves nothing either
+			leave()
+		}()
+		waiting.Done()
 		httpserver.Pay(ctx)
-		httpserver.Spend(ctx, 1<<20)
-		httpserver.Pay(ctx) // it has ended
-		close(ended)
+		ended.Done()
 	})
-	c := dial(t, s)
-	c.send("/")
-	<-ended
-	testbed.Check(t, left.Tokens() > -(64<<10), "%.0f bytes are reserved", -left.Tokens())
+	for range callers {
+		dial(t, s).send("/")
+	}
+	ended.Wait()
+	testbed.Check(t, -left.Tokens() <= reserved, "%.0f bytes are reserved", -left.Tokens())
 }
 
 // To parse thousands of parameters takes milliseconds, also for a caller without a key.
