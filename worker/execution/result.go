@@ -163,15 +163,15 @@ func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
 	o.Skipped = count(o.Skipped) + found - len(o.Files)
 	o.Error = clipError(o.Error)
 	o.Notes = bounded(o.Notes, maxInstallNotes, func(note string) string { return plain(note, maxPackageNote) })
-	o.Install = bounded(read.Install, maxReported, checked)
+	o.Install = read.Install
 	o.LeftOut = bounded(o.LeftOut, agent.MaxLeftOut+1, func(l agent.LeftOut) agent.LeftOut {
 		return agent.LeftOut{Folder: noted(l.Folder, 100), Files: count(l.Files)}
 	})
 	return &o, err
 }
 
-// reports are what an outcome says of packages: the first ones, maxReported at most. An empty one takes a hundred bytes in memory, so the others are not
-// decoded.
+// reports are what an outcome says of packages, checked: the first ones, maxReported at most. An empty one takes a hundred bytes in memory, so the others
+// are not decoded.
 type reports []farm.PackageOutcome
 
 // UnmarshalJSON decodes the list.
@@ -184,7 +184,7 @@ func (r *reports) UnmarshalJSON(text []byte) error {
 	for err == nil && d.More() && len(*r) < maxReported {
 		var p farm.PackageOutcome
 		err = d.Decode(&p)
-		*r = append(*r, p)
+		*r = append(*r, checked(p))
 	}
 	return err
 }
