@@ -38,11 +38,7 @@ const (
 
 // resources returns the spec's resources with defaults for zero fields, and at most as many cores as the engine has (0: unknown).
 func (s *sandboxSpec) resources(engineCPUs int) farm.Resources {
-	r := s.Resources.OrDefault()
-	if engineCPUs > 0 && r.CPUs > float64(engineCPUs) {
-		r.CPUs = float64(engineCPUs)
-	}
-	return r
+	return s.Resources.OrDefault().OnHost(float64(engineCPUs))
 }
 
 // validate checks the fields that the profile relies on.

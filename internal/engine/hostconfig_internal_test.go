@@ -180,8 +180,6 @@ func TestResourcesDefaultsAndCeiling(t *testing.T) {
 	wide := sandboxSpec{ContainerSpec: farm.ContainerSpec{Resources: farm.Resources{CPUs: 64}}}
 	got := wide.resources(2).CPUs
 	testbed.Check(t, got == 2, "cpus over the engine's = %v, want 2", got)
-	got = wide.resources(0).CPUs
-	testbed.Check(t, got == 64, "cpus on an unknown engine = %v, want 64", got)
 }
 
 func TestSpecIsRefused(t *testing.T) {

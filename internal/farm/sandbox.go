@@ -237,6 +237,14 @@ func (r Resources) OrDefault() Resources {
 	return r
 }
 
+// OnHost is what a sandbox gets of a host with so many cores (0: not known): no more of them than there are.
+func (r Resources) OnHost(cores float64) Resources {
+	if cores > 0 {
+		r.CPUs = min(r.CPUs, cores)
+	}
+	return r
+}
+
 // The user ids of sandboxes, FirstUID to FirstUID+UIDs-1. The kernel has limits for each user and all its containers together: pipes,
 // watches of files, queued signals. So no two sandboxes of an engine have the same user.
 const (

@@ -279,3 +279,12 @@ func TestLimitsOfMetadata(t *testing.T) {
 		}
 	}
 }
+
+func TestASandboxGetsTheCoresOfItsHostAtMost(t *testing.T) {
+	t.Parallel()
+	const cores = 4
+	for _, c := range []struct{ asks, host, gets float64 }{{cores - 1, cores, cores - 1}, {cores, cores, cores}, {cores + 1, cores, cores}, {64, 0, 64}} {
+		want := farm.Resources{MemoryMB: 64, CPUs: c.gets}
+		testbed.Diff(t, fmt.Sprintf("%g cores of %g", c.asks, c.host), want, farm.Resources{MemoryMB: 64, CPUs: c.asks}.OnHost(c.host))
+	}
+}

@@ -80,13 +80,9 @@ func (g *gate) machine() farm.Capacity {
 	return g.host
 }
 
-// sizeOf is what a sandbox with some resources takes of the node: the engine gives it no more cores than the host has.
+// sizeOf is what a sandbox with some resources takes of the node: what the engine gives it.
 func (g *gate) sizeOf(r farm.Resources) farm.Capacity {
-	c := r.Capacity()
-	if host := g.machine(); host.CPUs > 0 {
-		c.CPUs = min(c.CPUs, host.CPUs)
-	}
-	return c
+	return r.OnHost(g.machine().CPUs).Capacity()
 }
 
 // mine is the capacity of this worker's node, and what is reserved of it.
