@@ -298,6 +298,17 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return result, nil
 }
 
+// newOffline is an index without a network, so that time can be faked.
+func newOffline(t *testing.T, upstreams http.RoundTripper, cfg index.Config) *index.Index {
+	t.Helper()
+	u := (&upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}).config()
+	cfg.PyPIURL, cfg.FilesURL, cfg.NpmURL = u.PyPIURL, u.FilesURL, u.NpmURL
+	cfg.Client, cfg.Dir = &http.Client{Transport: upstreams}, t.TempDir()
+	x, err := index.New(cfg)
+	testbed.Must(t, err)
+	return x
+}
+
 // slow is a caller that reads nothing of an answer until it is released.
 type slow struct {
 	header http.Header
@@ -333,15 +344,9 @@ func newUnread(t *testing.T, upstreams http.Handler, cache index.Cache, memory *
 	return newUnreadOf(t, upstreams, index.Config{Cache: cache, Memory: memory})
 }
 
-func newUnreadOf(t *testing.T, upstreams http.Handler, memory index.Config) *unread {
+func newUnreadOf(t *testing.T, upstreams http.Handler, cfg index.Config) *unread {
 	t.Helper()
-	u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}
-	cfg := u.config()
-	cfg.Cache, cfg.Memory, cfg.Pages = memory.Cache, memory.Memory, memory.Pages
-	cfg.Client, cfg.Dir = &http.Client{Transport: inProcess{upstreams}}, t.TempDir()
-	x, err := index.New(cfg)
-	testbed.Must(t, err)
-	return &unread{Index: x, let: make(chan struct{})}
+	return &unread{Index: newOffline(t, inProcess{upstreams}, cfg), let: make(chan struct{})}
 }
 
 // read begins to read a page, and returns when nothing goes on.

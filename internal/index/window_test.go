@@ -262,6 +262,14 @@ func TestLargeFileWithoutItsCache(t *testing.T) {
 	testbed.Check(t, len(kept) == 0, "the cache has %v", kept)
 }
 
+// offlineTorch is an index of one file without a network.
+func offlineTorch(t *testing.T, content []byte, cfg index.Config) *index.Index {
+	t.Helper()
+	u := &upstream{mux: http.NewServeMux()}
+	u.wheel("torch", "torch-1.0.whl", content)
+	return newOffline(t, inProcess{u.mux}, cfg)
+}
+
 // takesOne is a caller that takes one piece of an answer, and the rest when it is released.
 type takesOne struct {
 	*httptest.ResponseRecorder
@@ -283,12 +291,7 @@ func TestRangesOfATenantStopAnotherForALimitedTime(t *testing.T) {
 	t.Parallel()
 	content := random(t, 40*mib)
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}, mux: http.NewServeMux()}
-		u.wheel("torch", "torch-1.0.whl", content)
-		cfg := u.config()
-		cfg.Cache, cfg.Client, cfg.Dir = newMemory(), &http.Client{Transport: inProcess{u.mux}}, t.TempDir()
-		x, err := index.New(cfg)
-		testbed.Must(t, err)
+		x := offlineTorch(t, content, index.Config{Cache: newMemory()})
 		var readers sync.WaitGroup
 		read := func(tenant string, header http.Header, let <-chan struct{}) *takesOne {
 			c := &takesOne{ResponseRecorder: httptest.NewRecorder(), let: let, done: make(chan struct{})}
@@ -348,13 +351,8 @@ func TestCacheThatDoesNotEndALargeFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}, mux: http.NewServeMux()}
-				u.wheel("torch", "torch-1.0.whl", content)
-				cfg := u.config()
-				cfg.Cache, cfg.Client, cfg.Dir = endless{newMemory(), before}, &http.Client{Transport: inProcess{u.mux}}, t.TempDir()
-				cfg.Timeout, cfg.Memory = time.Minute, budget.New(64*mib)
-				x, err := index.New(cfg)
-				testbed.Must(t, err)
+				cfg := index.Config{Cache: endless{newMemory(), before}, Timeout: time.Minute, Memory: budget.New(64 * mib)}
+				x := offlineTorch(t, content, cfg)
 				a := httptest.NewRecorder()
 				x.ServeHTTP(a, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/files/torch/torch-1.0.whl", http.NoBody))
 				testbed.Check(t, bytes.Equal(a.Body.Bytes(), content), "status %d, %d bytes", a.Code, a.Body.Len())
@@ -386,12 +384,7 @@ func TestLargeFileWhileTheCacheHangs(t *testing.T) {
 	t.Parallel()
 	content := random(t, 40*mib)
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}, mux: http.NewServeMux()}
-		u.wheel("torch", "torch-1.0.whl", content)
-		cfg := u.config()
-		cfg.Cache, cfg.Client, cfg.Dir = stuck{newMemory()}, &http.Client{Transport: inProcess{u.mux}}, t.TempDir()
-		x, err := index.New(cfg)
-		testbed.Must(t, err)
+		x := offlineTorch(t, content, index.Config{Cache: stuck{newMemory()}})
 		answer := httptest.NewRecorder()
 		x.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/files/torch/torch-1.0.whl", http.NoBody))
 		if answer.Code != http.StatusOK || !bytes.Equal(answer.Body.Bytes(), content) {

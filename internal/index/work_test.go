@@ -110,12 +110,7 @@ type begun struct {
 func newBegun(t *testing.T, blocks func(path string) bool, cache index.Cache) *begun {
 	t.Helper()
 	b := &begun{upstream: &blocked{inProcess: inProcess{many()}, blocks: blocks, release: make(chan struct{})}}
-	u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}
-	cfg := u.config()
-	cfg.Cache, cfg.Client, cfg.Dir = cache, &http.Client{Transport: b.upstream}, t.TempDir()
-	var err error
-	b.Index, err = index.New(cfg)
-	testbed.Must(t, err)
+	b.Index = newOffline(t, b.upstream, index.Config{Cache: cache})
 	return b
 }
 
@@ -600,15 +595,11 @@ func TestWaitingForAPageHasNoCore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
 				half := parts{`{"meta":{"api-version":"1.1"},"name":"x","files":[` + strings.Repeat(" ", 2*index.CoreFree), rest, release}
-				cfg := (&upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}).config()
-				cfg.Client, cfg.Dir, cfg.Memory = &http.Client{Transport: half}, t.TempDir(), budget.New(16*mib)
-				x, err := index.New(cfg)
-				testbed.Must(t, err)
-				u := &unread{Index: x, let: make(chan struct{})}
+				u := &unread{Index: newOffline(t, half, index.Config{Memory: budget.New(16 * mib)}), let: make(chan struct{})}
 				for _, project := range []string{"a", "b"} {
 					u.read(t.Context(), project, "/pypi/simple/"+project+"/")
 				}
-				testbed.Diff(t, "free cores while two tenants wait", max(runtime.GOMAXPROCS(0), 2), freeCores(t, cfg.Memory))
+				testbed.Diff(t, "free cores while two tenants wait", max(runtime.GOMAXPROCS(0), 2), freeCores(t, u.Memory()))
 				close(release)
 				synctest.Wait()
 				u.end(t)
