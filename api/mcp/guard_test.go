@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -256,6 +257,46 @@ func TestMissingCapability(t *testing.T) {
 		answer, text := b.post(toolCall(9, tool, nil, nil))
 		if answer.StatusCode != status || !strings.Contains(text, `"code":-32021`) || !strings.Contains(text, `"id":9`) || strings.Contains(text, "-32603") {
 			t.Errorf("%s: %d %s", tool, answer.StatusCode, text)
+		}
+	}
+}
+
+// An answer repeats the id of its message.
+func TestIDsAreBounded(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(echoSet(t, nil).Handler())
+	t.Cleanup(web.Close)
+	server := sseServer(t, mcp.SSEOptions{}, nil)
+	l := listen(t, server, "me")
+	for extra, want := range map[int]int{0: http.StatusOK, 1: http.StatusRequestEntityTooLarge} {
+		id := strings.Repeat("x", 1022+extra) // and its quotation marks
+		message := `{"jsonrpc":"2.0","id":"` + id + `","method":"ping"}`
+		if status, body := say(t, web, web.URL, "", message); status != want || strings.Contains(body, id) != (extra == 0) {
+			t.Errorf("an id of %d bytes: %d %.100s", len(id)+2, status, body)
+		}
+		say(t, server, l.url, "me", message)
+		if _, data := l.event(); strings.Contains(data, id) != (extra == 0) || strings.Contains(data, `"error"`) != (extra == 1) {
+			t.Errorf("an id of %d bytes over SSE: %.100s", len(id)+2, data)
+		}
+	}
+}
+
+func TestSSERefusesForeignPages(t *testing.T) {
+	t.Parallel()
+	server := sseServer(t, mcp.SSEOptions{}, nil)
+	for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "http://localhost:3000": http.StatusForbidden, server.URL: http.StatusOK} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/sse", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Origin", origin)
+		answer, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s: %d", origin, answer.StatusCode)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package mcp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -217,4 +218,127 @@ func toolCall(id int, tool string, args map[string]any, token any) string {
 		panic(err)
 	}
 	return string(text)
+}
+
+// echoSet has tools that return their arguments, and one that waits until its call ends.
+func echoSet(t *testing.T, ended chan<- string) *mcp.SetServer {
+	t.Helper()
+	param := []mcp.Param{mcp.Text("text", "what to say")}
+	s, err := mcp.NewSet(mcp.Set{
+		Name: "echo", Title: "Echo", Structured: true,
+		Tools: []mcp.SetTool{
+			{Name: "object", Params: param, Run: func(_ context.Context, given any, _ *mcp.Progress) mcp.Reply {
+				return mcp.Reply{Value: map[string]any{"said": given}}
+			}},
+			{Name: "list", Run: func(context.Context, any, *mcp.Progress) mcp.Reply { return mcp.Reply{Value: []string{"<a>", "b"}} }},
+			{Name: "text", Run: func(context.Context, any, *mcp.Progress) mcp.Reply { return mcp.Reply{Value: "bare"} }},
+			{Name: "wrong", Run: func(context.Context, any, *mcp.Progress) mcp.Reply {
+				return mcp.Reply{Value: map[string]any{"error": true}, IsError: true}
+			}},
+			{Name: "wait", Run: func(ctx context.Context, _ any, _ *mcp.Progress) mcp.Reply {
+				ended <- "begun"
+				<-ctx.Done()
+				ended <- "ended"
+				return mcp.Reply{Value: "over"}
+			}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sseServer serves the set over SSE; a header names the caller.
+func sseServer(t *testing.T, o mcp.SSEOptions, ended chan<- string) *httptest.Server {
+	t.Helper()
+	type owner struct{}
+	o.Messages = "/messages/"
+	o.Owner = func(ctx context.Context) string { name, _ := ctx.Value(owner{}).(string); return name }
+	sse := echoSet(t, ended).SSE(o)
+	named := func(next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			next(w, r.WithContext(context.WithValue(r.Context(), owner{}, r.Header.Get("X-Name"))))
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /sse", named(sse.Stream))
+	mux.HandleFunc("POST /messages/", named(sse.Post))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// listener is an open stream.
+type listener struct {
+	t      *testing.T
+	body   io.ReadCloser
+	lines  *bufio.Scanner
+	url    string // to post to
+	server *httptest.Server
+}
+
+func (l *listener) event() (name, data string) {
+	l.t.Helper()
+	for l.lines.Scan() {
+		switch line := l.lines.Text(); {
+		case strings.HasPrefix(line, "event: "):
+			name = strings.TrimPrefix(line, "event: ")
+		case strings.HasPrefix(line, "data: "):
+			data = strings.TrimPrefix(line, "data: ")
+		case line == "" && name != "":
+			return name, data
+		case strings.HasPrefix(line, ":"):
+			return "comment", line
+		}
+	}
+	return "end", ""
+}
+
+func get(t *testing.T, server *httptest.Server, name string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/sse", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Name", name)
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return answer
+}
+
+func listen(t *testing.T, server *httptest.Server, name string) *listener {
+	t.Helper()
+	answer := get(t, server, name) //nolint:bodyclose // closed by get
+	l := &listener{t: t, body: answer.Body, lines: bufio.NewScanner(answer.Body), server: server}
+	l.lines.Buffer(nil, 4<<20)
+	kind, data := l.event()
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" || kind != "endpoint" || !strings.HasPrefix(data, "/messages/?session_id=") {
+		t.Fatalf("the stream begins with %d %q %q %q", answer.StatusCode, answer.Header.Get("Content-Type"), kind, data)
+	}
+	l.url = server.URL + data
+	return l
+}
+
+func say(t *testing.T, server *httptest.Server, url, name, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Name", name)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
 }

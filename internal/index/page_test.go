@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/index"
@@ -290,5 +292,173 @@ func TestLargePagesAreRead(t *testing.T) {
 		if p, err := parseNPM(strings.NewReader(npm.String()), short); err != nil || len(p.Names()) != many {
 			t.Errorf("%d versions of a document of %d MiB, %v", len(p.Names()), npm.Len()>>20, err)
 		}
+	}
+}
+
+// HEAD requests of a few sandboxes for large pages that memory does not keep took all cores of a worker, a request of the rate each. Reading a page has
+// one of its tenant's cores; small pages, and those in memory, wait for none.
+func TestReadingOfLargePagesHasACore(t *testing.T) {
+	t.Parallel()
+	sized := func(head, tail string, size int) string {
+		return head + strings.Repeat(" ", size-len(head)-len(tail)) + tail
+	}
+	sizes := map[string]int{"below": index.CoreFree - 1, "at": index.CoreFree, "above": index.CoreFree + 1, "other": 5 * index.CoreFree, "more": 5 * index.CoreFree}
+	upstreams := http.NewServeMux()
+	upstreams.HandleFunc("/simple/{name}/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", pypiJSON)
+		_, _ = io.WriteString(w, sized(`{"meta":{"api-version":"1.1"},"name":"x","files":[]`, "}", sizes[r.PathValue("name")]))
+	})
+	upstreams.HandleFunc("/registry/{name}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		name := r.PathValue("name")
+		_, _ = io.WriteString(w, sized(fmt.Sprintf(`{"name":%q,"versions":{}`, name), "}", sizes[name]))
+	})
+	for name, path := range map[string]string{"PyPI": "/pypi/simple/%s/", "Npm": "/npm/%s", "File": "/pypi/files/%s/none.whl"} {
+		for from, cached := range map[string]bool{"Upstream": false, "Cache": true} {
+			t.Run(name+from, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					cache, kind := newMemory(), "pypi"
+					if name == "Npm" {
+						kind = "npm/full"
+					}
+					for project, size := range sizes {
+						if cached {
+							head := fmt.Sprintf(`{"name":%q,"files":[],"fetched":%q`, project, time.Now().Format(time.RFC3339))
+							cache.values["index/page/"+kind+"/"+project] = value{[]byte(sized(head, "}\n", size)), time.Now()}
+						}
+					}
+					u := newUnread(t, upstreams, cache, budget.New(16*mib))
+					ask := func(ctx context.Context, tenant, project string) int { // 0: no answer yet
+						answer, done := httptest.NewRecorder(), make(chan struct{})
+						u.readers.Go(func() {
+							defer aborted()
+							r := httptest.NewRequestWithContext(ctx, http.MethodHead, fmt.Sprintf(path, project), http.NoBody)
+							u.For(tenant).ServeHTTP(answer, r)
+							close(done)
+						})
+						synctest.Wait()
+						select {
+						case <-done:
+							return answer.Code
+						default:
+							return 0
+						}
+					}
+					want := http.StatusOK
+					if name == "File" {
+						want = http.StatusNotFound
+					}
+					cores := testbed.TakeCores(t, u.Memory(), "loud")
+					for _, project := range []string{"below", "at"} {
+						testbed.Diff(t, "status of a page "+project+" the size that needs no core", want, ask(t.Context(), "loud", project))
+					}
+					leaving, leave := context.WithCancel(t.Context())
+					testbed.Diff(t, "status of a page above it, without a core", 0, ask(leaving, "loud", "above"))
+					testbed.Diff(t, "status for another tenant", want, ask(t.Context(), "quiet", "other"))
+					testbed.Diff(t, "status of a page in memory", want, ask(t.Context(), "loud", "other"))
+					testbed.Diff(t, "status of one more page", 0, ask(t.Context(), "loud", "more"))
+					leave()
+					cores.Leave()
+					u.readers.Wait()
+					testbed.Diff(t, "status with a core", want, ask(t.Context(), "loud", "above"))
+					testbed.Diff(t, "status of one more page with a core", want, ask(t.Context(), "loud", "more"))
+					u.end(t)
+				})
+			})
+		}
+	}
+}
+
+// sent is an answer that calls write before each part of it.
+type sent struct {
+	*httptest.ResponseRecorder
+	write func()
+}
+
+func (s sent) Write(p []byte) (int, error) {
+	s.write()
+	return s.ResponseRecorder.Write(p)
+}
+
+// Pages in memory were written as HTML without a core of their tenant. Small ones wait for none, and whoever waits for the reader has none.
+func TestWritingOfLargePagesHasACore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		upstreams := http.NewServeMux()
+		for name, files := range map[string]int{"small": 200, "large": 5000} {
+			upstreams.HandleFunc("/simple/"+name+"/", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				for i := range files {
+					_, _ = fmt.Fprintf(w, `<a href="/x-%d.zip">x</a>`, i)
+				}
+			})
+		}
+		u := newUnread(t, upstreams, nil, budget.New(16*mib))
+		ask := func(tenant, project string, write func()) *httptest.ResponseRecorder {
+			answer := httptest.NewRecorder()
+			u.readers.Go(func() {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/simple/"+project+"/", http.NoBody)
+				u.For(tenant).ServeHTTP(sent{answer, write}, r)
+			})
+			synctest.Wait()
+			return answer
+		}
+		parts := 0
+		whole := ask("loud", "large", func() {
+			parts++
+			testbed.Diff(t, "free cores while a part is sent", max(runtime.GOMAXPROCS(0), 2), freeCores(t, u.Memory()))
+		}).Body.Len()
+		testbed.Require(t, parts > 5, "the page is sent in %d parts", parts)
+		small := ask("loud", "small", func() {}).Body.Len()
+
+		cores := testbed.TakeCores(t, u.Memory(), "loud")
+		waits := ask("loud", "large", func() {})
+		testbed.Check(t, waits.Body.Len() > 0 && waits.Body.Len() < 2*budget.SmallBytes, "%d bytes of %d are sent without a core", waits.Body.Len(), whole)
+		testbed.Diff(t, "bytes of a small page without a core", small, ask("loud", "small", func() {}).Body.Len())
+		testbed.Diff(t, "bytes for another tenant", whole, ask("quiet", "large", func() {}).Body.Len())
+		cores.Leave()
+		synctest.Wait()
+		testbed.Diff(t, "bytes with a core", whole, waits.Body.Len())
+		u.end(t)
+	})
+}
+
+// parts is an upstream that sends part of a page, and the rest when it is released.
+type parts struct {
+	part, rest string
+	release    chan struct{}
+}
+
+func (p parts) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, w := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(w, p.part)
+		<-p.release
+		_, err := io.WriteString(w, p.rest)
+		_ = w.CloseWithError(err)
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {pypiJSON}}, Body: body, Request: r}, nil
+}
+
+// Whoever waits for the rest of a page has no core meanwhile.
+func TestWaitingForAPageHasNoCore(t *testing.T) {
+	t.Parallel()
+	for name, rest := range map[string]string{"Read": `]}`, "Garbage": `}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				half := parts{`{"meta":{"api-version":"1.1"},"name":"x","files":[` + strings.Repeat(" ", 2*index.CoreFree), rest, release}
+				u := &unread{Index: newOffline(t, half, index.Config{Memory: budget.New(16 * mib)}), let: make(chan struct{})}
+				for _, project := range []string{"a", "b"} {
+					u.read(t.Context(), project, "/pypi/simple/"+project+"/")
+				}
+				testbed.Diff(t, "free cores while two tenants wait", max(runtime.GOMAXPROCS(0), 2), freeCores(t, u.Memory()))
+				close(release)
+				synctest.Wait()
+				u.end(t)
+			})
+		})
 	}
 }
