@@ -95,10 +95,18 @@ func NewGate(c GateConfig) *Gate {
 // Enter admits a request, whose id is unique, and sets the RateLimit headers of its answer if its tenant has a rate. leave, which is
 // never nil, must be called at the end of the request. The error is CodeExhausted, with the quota. If Redis does not answer, every request is
 // admitted: those that need Redis fail on their own.
+//
+// A caller that is not admitted is none that package httpserver knows: nothing else bounds how many it sends.
 func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header) (leave func(), err error) {
+	if leave, err = g.enter(ctx, tenant, id, header); err == nil {
+		httpserver.Known(ctx, tenant, g.Bytes(tenant))
+	}
+	return leave, err
+}
+
+func (g *Gate) enter(ctx context.Context, tenant, id string, header http.Header) (leave func(), err error) {
 	leave = func() {}
 	quotas, blocked, ok := g.quotas(ctx, tenant)
-	httpserver.Known(ctx, tenant, g.Bytes(tenant))
 	if !ok || quotas.RequestsPerMinute < 0 && quotas.MaxConnections < 0 {
 		return leave, nil
 	}

@@ -5,7 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -94,6 +98,33 @@ func TestBytesOfTenants(t *testing.T) {
 	}
 	limits["one"] = g.Bytes("one").Limit()
 	testbed.Diff(t, "bytes a second", map[string]rate.Limit{"one": access.ByteRate, "two": access.ByteRate, "three": access.ByteRate}, limits)
+}
+
+// A caller that its quotas refuse is not known to the server, whatever its key: it could hold the connections of all others with requests that are never
+// admitted.
+func TestRefusedCallersAreNotKnown(t *testing.T) {
+	t.Parallel()
+	refusal := farm.QuotaError(farm.QuotaUse{Name: farm.QuotaConnections, Limit: 1, Used: 1}, 1)
+	for name, err := range map[string]error{"admitted": nil, "refused": refusal, "without Redis": errors.New("connection refused")} {
+		g := access.NewGate(access.GateConfig{Store: &counts{quotas: quotas(-1, 1), err: err}})
+		defer g.Close()
+		s := httpserver.New(httpserver.Config{Name: "test", Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), HTTP: &http.Server{
+			ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				leave, _ := g.Enter(r.Context(), "acme", "req", http.Header{})
+				defer leave()
+				g.Bytes("acme").SetLimit(1)
+				_, _ = io.WriteString(w, strings.Repeat("x", 10_000))
+			}),
+		}})
+		testbed.Must(t, s.Start(t.Context()))
+		answer, failed := http.Get("http://" + s.Addr()) //nolint:noctx // of this test's server
+		testbed.Must(t, failed)
+		_, _ = io.Copy(io.Discard, answer.Body)
+		_ = answer.Body.Close()
+		s.Stop()
+		known := g.Bytes("acme").Tokens() < access.ByteBurst-9_000
+		testbed.Check(t, known == (name != "refused"), "a caller that is %s is known: %v", name, known)
+	}
 }
 
 // A tenant without these quotas costs no call of Redis for a request: its quotas are read once, and later beside the requests, at most once in
