@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 		"MemoryMin":     {"/v1/sandboxes", func(n int) any { return m{"resources": m{"memory_mb": n}} }, 64, "", "invalid"},
 		"MemoryMax":     {"/v1/sandboxes", func(n int) any { return m{"resources": m{"memory_mb": n}} }, 65536, "invalid", ""},
 		"PIDsMin":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"pids": n}} }, 32, "", "invalid"},
-		"PIDsMax":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"pids": n}} }, 4096, "invalid", ""},
+		"PIDsMax":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"pids": n}} }, 1024, "invalid", ""},
 		"DiskMin":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"disk_mb": n}} }, 16, "", "invalid"},
 		"DiskMax":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"disk_mb": n}} }, 65536, "invalid", ""},
 		"CPUsMax":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"cpus": n}} }, 64, "invalid", ""},

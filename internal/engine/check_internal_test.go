@@ -60,7 +60,7 @@ func anySpec(t *rapid.T) sandboxSpec {
 		Runtime: rapid.SampledFrom([]string{"", "runsc", "other"}).Draw(t, "runtime"),
 		Resources: farm.Resources{
 			MemoryMB: rapid.IntRange(0, 65536).Draw(t, "memory"), CPUs: rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0.01, 64)).Draw(t, "cpus"),
-			PIDs: rapid.IntRange(0, 4096).Draw(t, "pids"), DiskMB: rapid.IntRange(0, 65536).Draw(t, "disk"),
+			PIDs: rapid.IntRange(0, 1024).Draw(t, "pids"), DiskMB: rapid.IntRange(0, 65536).Draw(t, "disk"),
 		},
 		Generation: rapid.IntRange(0, 3).Draw(t, "generation"), Agent: "farm-agent-1",
 	}}

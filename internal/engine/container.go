@@ -309,7 +309,7 @@ func (e *Engine) Update(ctx context.Context, id, runtime string, r farm.Resource
 func updateConfig(r farm.Resources) container.UpdateConfig {
 	pids := int64(r.PIDs)
 	return container.UpdateConfig{Resources: container.Resources{
-		Memory: int64(r.MemoryMB) << 20, MemorySwap: int64(r.MemoryMB) << 20, NanoCPUs: int64(r.CPUs * 1e9), PidsLimit: &pids,
+		Memory: int64(r.MemoryMB) << 20, MemorySwap: int64(r.MemoryMB) << 20, NanoCPUs: int64(r.CPUs * 1e9), CPUShares: shares(r.CPUs), PidsLimit: &pids,
 	}}
 }
 

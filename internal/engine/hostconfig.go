@@ -61,7 +61,10 @@ func (s *sandboxSpec) validate() error {
 }
 
 const (
-	cpuShares = 128 // where a sandbox lies beside services, an eighth of their weight; under the sandboxes' own cgroup, as much as any other
+	// coreShares is a sandbox's CPU weight for each core that it has, so that a tenant's weight is what its quota max_cpus lets it ask for, in however many
+	// sandboxes: with the same for each, twenty with 0.4 cores kept one with two waiting 7 to 20 times as long (Linux 6.18, two cores). Where a sandbox lies
+	// beside services, which have 1024, one of the default two cores has an eighth of their weight, and none has more than they.
+	coreShares, minShares, maxShares = 64, 2, 1024
 	// oomScoreAdj makes the kernel end sandboxes before any program that uses less than 70 % of a host's memory, and their user code, which the agent
 	// starts with 950, before the agent. Neither can go below it if the engine has CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)), as on most hosts;
 	// elsewhere user code can lower it to 0.
@@ -82,6 +85,11 @@ type hostFacts struct {
 	devices []string // of the host that a sandbox does not see: paths below deviceTree, driverTree and busTree
 
 	timestamps bool // a network namespace has a setting for timestamps of its own
+}
+
+// shares is the CPU weight of a sandbox.
+func shares(cpus float64) int64 {
+	return int64(max(minShares, min(cpus*coreShares, maxShares)))
 }
 
 // hostConfig is the hardened profile: a pure function of the spec and the facts. The package's tests check each field.
@@ -109,7 +117,7 @@ func hostConfig(s sandboxSpec, facts hostFacts) *container.HostConfig {
 			Memory:         int64(r.MemoryMB) << 20,
 			MemorySwap:     int64(r.MemoryMB) << 20, // equal: no swap
 			NanoCPUs:       int64(r.CPUs * 1e9),
-			CPUShares:      cpuShares,
+			CPUShares:      shares(r.CPUs),
 			PidsLimit:      &pids, // not ulimit nproc: Linux counts a uid over all containers
 			OomKillDisable: &never,
 			CgroupParent:   facts.parent,

@@ -66,7 +66,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 		}},
 		Resources: container.Resources{
 			CgroupParent: "/sandboxes-farm",
-			Memory:       512 << 20, MemorySwap: 512 << 20, NanoCPUs: 1_500_000_000, CPUShares: 128, PidsLimit: &pids, OomKillDisable: &no,
+			Memory:       512 << 20, MemorySwap: 512 << 20, NanoCPUs: 1_500_000_000, CPUShares: 96, PidsLimit: &pids, OomKillDisable: &no,
 			Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}, {Name: "nofile", Soft: 1024, Hard: 1024}},
 		},
 	}
@@ -180,6 +180,15 @@ func TestResourcesDefaultsAndCeiling(t *testing.T) {
 	wide := sandboxSpec{ContainerSpec: farm.ContainerSpec{Resources: farm.Resources{CPUs: 64}}}
 	got := wide.resources(2).CPUs
 	testbed.Check(t, got == 2, "cpus over the engine's = %v, want 2", got)
+}
+
+// The weight of a sandbox is what its tenant has asked for of max_cpus, also after a change.
+func TestSharesFollowCores(t *testing.T) {
+	t.Parallel()
+	for cpus, want := range map[float64]int64{0.03: 2, 0.05: 3, 0.4: 25, 1: 64, 2: 128, 15.9: 1017, 16: 1024, 64: 1024} {
+		testbed.Diff(t, fmt.Sprint(cpus, " cores"), want, shares(cpus))
+		testbed.Diff(t, fmt.Sprint("a change to ", cpus), want, updateConfig(farm.Resources{CPUs: cpus}).CPUShares)
+	}
 }
 
 func TestSpecIsRefused(t *testing.T) {

@@ -120,7 +120,7 @@ func DefaultLimits() Limits {
 		IdleDefaultSeconds: 0, IdleMinSeconds: 5,
 		Memory: IntLimits{Default: 2048, Min: 64, Max: 65536},
 		CPUs:   CPULimits{Default: 2, Min: 0.05, Max: 64},
-		PIDs:   IntLimits{Default: 256, Min: 32, Max: 4096}, // the agent, a kernel with numpy and a shell have some 24
+		PIDs:   IntLimits{Default: 256, Min: 32, Max: 1024}, // the agent, a kernel with numpy and a shell have some 24
 		Disk:   IntLimits{Default: 1024, Min: 16, Max: 65536},
 		MaxEnv: 256, MaxEnvBytes: 256 << 10, MaxLabels: 64, MaxLabelBytes: 256, MaxNameBytes: 128,
 		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 32, MaxWaiting: 10_000,
