@@ -271,14 +271,14 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// raise lets the kernel keep more of a connection, if there is a place for that, until leave is called.
+// raise lets the kernel keep more of a connection until leave is called. nil: there is no place for that.
 func (l *limited) raise(tenant string, conn *net.TCPConn) (leave func()) {
 	place := l.raised.Ask(tenant)
 	select {
 	case <-place.Granted():
 	default:
 		place.Leave()
-		return func() {}
+		return nil
 	}
 	large := l.large.Bound(tenant, conn)
 	return func() { large(); place.Leave() }
@@ -327,7 +327,7 @@ type counted struct {
 
 	// Guarded by in.mu.
 	known bool   // who has sent the request
-	leave func() // see raise; nil: it was not called
+	leave func() // see raise
 	heap  *waiting
 	place int // in heap, from 1; 0: it does not wait for its client
 	waits int // how often it has waited
