@@ -54,7 +54,8 @@ const mostDebt = 5 * time.Second
 
 // debt is how long a limiter takes to earn what is reserved of it, an hour at most.
 func debt(bytes *rate.Limiter) time.Duration {
-	return time.Duration(min(-bytes.Tokens()/float64(bytes.Limit()), time.Hour.Seconds()) * float64(time.Second))
+	seconds := max(0, -bytes.Tokens()) / float64(bytes.Limit())
+	return time.Duration(min(seconds, time.Hour.Seconds()) * float64(time.Second))
 }
 
 // await waits, or until ctx ends or free is closed, and reports whether it has waited. Limiter.WaitN would not wait at all where ctx has a deadline before the end.
