@@ -29,6 +29,7 @@ const (
 	loopHeartbeat = "heartbeat"
 	loopStatus    = "status"
 	loopReconcile = "reconcile"
+	loopPreload   = "preload"
 	loopPool      = "pool"
 )
 
@@ -62,7 +63,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 		takeovers:  counter("sandfarm_worker_takeovers_total", "Jobs that this worker took over from another one."),
 		requeued:   counter("sandfarm_worker_jobs_returned_total", "Jobs that were requeued because the node had no room for them."),
 		moved:      counter("sandfarm_worker_creations_moved_total", "Creates of sandboxes that were requeued because the engine did not answer."),
-		loopErrors: vec("sandfarm_worker_loop_errors_total", "Rounds of the heartbeat, of the status that it reports, of the reconciler and of the warm pool's maintenance that failed.", "loop"),
+		loopErrors: vec("sandfarm_worker_loop_errors_total", "Rounds of the heartbeat, of the status that it reports, of the reconciler, of the reading of images and of the warm pool's maintenance that failed.", "loop"),
 		callbacks:  vec("sandfarm_worker_callbacks_total", "Tries to deliver callbacks of finished jobs, by outcome: ok, error (it is tried again) or given_up.", "outcome"),
 	}
 	for _, kind := range kinds() { // so that rate() counts the first one
@@ -72,7 +73,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 			}
 		}
 	}
-	for _, loop := range []string{loopHeartbeat, loopStatus, loopReconcile, loopPool} {
+	for _, loop := range []string{loopHeartbeat, loopStatus, loopReconcile, loopPreload, loopPool} {
 		m.loopErrors.WithLabelValues(loop)
 	}
 	for _, outcome := range []string{callbackOK, callbackError, callbackGivenUp} {

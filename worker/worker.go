@@ -218,6 +218,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	w.loop(statusEvery, w.metrics.counted(loopStatus, w.refreshStatus))
 	w.loop(w.cfg.ReconcileEvery, w.metrics.counted(loopReconcile, w.reconciler.Run))
+	w.loop(preloadEvery, w.metrics.counted(loopPreload, w.node.Preload))
 	w.background.Go(func() { w.placement.RunPool(w.base) })
 	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node.ID(), "slots", w.cfg.Slots)
 	return nil

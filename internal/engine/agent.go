@@ -242,6 +242,11 @@ func (e *Engine) nvidiaHelper(image string) container.CreateRequest {
 	return helper
 }
 
+// preloadHelper is for Preload. It is never started.
+func (e *Engine) preloadHelper(image string) container.CreateRequest {
+	return e.helper(image, "/never-started", container.HostConfig{})
+}
+
 // quotaHelper has a size limit. It is never started.
 func (e *Engine) quotaHelper(image string) container.CreateRequest {
 	return e.helper(image, "/never-started", container.HostConfig{StorageOpt: map[string]string{"size": "64M"}})

@@ -190,9 +190,9 @@ func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 	e, last := recorder(t)
 	c := e.NewChecker(Rules{})
 	for name, helper := range map[string]container.CreateRequest{
-		"": e.nvidiaHelper("farm/probe:1"), "-": e.quotaHelper("farm/probe:1"), "farm-agent-v1-fill": e.fillHelper("python:1", "farm-agent-v1"),
+		"": e.nvidiaHelper("farm/probe:1"), "-": e.quotaHelper("farm/probe:1"), "--": e.preloadHelper("python:1"), "farm-agent-v1-fill": e.fillHelper("python:1", "farm-agent-v1"),
 	} {
-		name = strings.TrimPrefix(name, "-")
+		name = strings.TrimLeft(name, "-")
 		_, err := e.createHelper(t.Context(), name, helper)
 		testbed.Must(t, err)
 		_, err = c.Create(t.Context(), name, last().body)

@@ -78,7 +78,7 @@ func (c *Checker) createHelper(name string, tree any, got container.CreateReques
 	e := c.engine
 	made.Image = got.Image
 	if name == "" {
-		helpers := []container.CreateRequest{e.nvidiaHelper(got.Image), e.quotaHelper(got.Image)}
+		helpers := []container.CreateRequest{e.nvidiaHelper(got.Image), e.quotaHelper(got.Image), e.preloadHelper(got.Image)}
 		if runtime := got.HostConfig.Runtime; runtime != "" && c.allowsRuntime(runtime) {
 			helpers = append(helpers, e.runtimeHelper(got.Image, runtime))
 		}

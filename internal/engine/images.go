@@ -59,6 +59,30 @@ func (e *Engine) Images(ctx context.Context) ([]farm.Image, error) {
 	return list, nil
 }
 
+// preloadTimeout bounds Preload, on a disk that is slow.
+const preloadTimeout = 10 * time.Minute
+
+// Preload implements node.Preloader. The engine reads the files, for an export that nobody keeps. It does nothing if the engine is on another host.
+func (e *Engine) Preload(ctx context.Context, image string) (err error) {
+	if !strings.HasPrefix(e.cli.DaemonHost(), "unix://") {
+		return nil
+	}
+	id, err := e.createHelper(ctx, "", e.preloadHelper(image))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), id)) }()
+	return e.call(ctx, preloadTimeout, "read the files of an image", func(ctx context.Context) error {
+		files, err := e.cli.ContainerExport(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = files.Close() }()
+		_, err = io.Copy(io.Discard, files)
+		return err
+	})
+}
+
 // rank puts the image that is tagged latest before others of its name.
 func rank(f image.Summary) int {
 	if slices.ContainsFunc(f.RepoTags, latest) {

@@ -35,7 +35,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 		// of the API, but not of a farm
 		{"GET", own + "/archive?path=/etc", ""},
 		{"GET", own + "/logs?stdout=1", ""},
-		{"GET", own + "/export", ""},
+		{"GET", own + "/export", ""}, // of a sandbox
 		{"GET", own + "/top", ""},
 		{"GET", own + "/changes", ""},
 		{"GET", own + "/attach/ws?stream=1", ""},

@@ -80,6 +80,15 @@ func (p *Proxy) useContainer(c *call) error {
 	return p.passAt(c, "/containers/"+id+"/"+c.at.segments[2])
 }
 
+// exportImage passes the files of an image on: those of a container that was never started.
+func (p *Proxy) exportImage(c *call) error {
+	id, err := p.own(c, engine.RoleHelper)
+	if err != nil {
+		return err
+	}
+	return p.passAt(c, "/containers/"+id+"/export")
+}
+
 func (p *Proxy) removeContainer(c *call) error {
 	id, err := p.own(c)
 	if err != nil {

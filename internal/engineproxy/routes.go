@@ -68,6 +68,7 @@ func routes() []route {
 		{method: "GET", path: "containers/*/stats", query: params{"stream": zero, "one-shot": one}, serve: (*Proxy).useContainer},
 		{method: "POST", path: "containers/*/update", hasBody: true, serve: (*Proxy).updateContainer},
 		{method: "PUT", path: "containers/*/archive", query: params{"path": mount, "noOverwriteDirNonDir": yes}, hasBody: true, serve: (*Proxy).fillVolume},
+		{method: "GET", path: "containers/*/export", serve: (*Proxy).exportImage},
 		{method: "DELETE", path: "containers/*", query: params{"force": one, "v": one}, serve: (*Proxy).removeContainer},
 		{method: "POST", path: "containers/*/exec", hasBody: true, serve: (*Proxy).createExec},
 		{method: "POST", path: "exec/*/start", hasBody: true, serve: (*Proxy).startExec},

@@ -62,6 +62,13 @@ type Counters interface {
 	Usage(ctx context.Context, id string) (u farm.ContainerUsage, ok bool, err error)
 }
 
+// Preloader is what an Engine has if all sandboxes of an image share its files in the memory of the host. The kernel charges each page to the sandbox that reads
+// it first, and drops it with what that may use: one with little memory would read the disk without end.
+type Preloader interface {
+	// Preload reads all files of an image, outside of the limits of sandboxes.
+	Preload(ctx context.Context, image string) error
+}
+
 // PortDialer is a stream of DialSocket that also reaches the ports of the container. Without it, ports are reached through the agent.
 type PortDialer interface {
 	DialTCP(ctx context.Context, address string) (*net.TCPConn, error)

@@ -80,7 +80,8 @@ type Node struct {
 	connections connections
 	deadlines   deadlines
 	images      imageCache
-	base        context.Context // the life of background work, ended by the worker
+	preloaded   map[string]time.Time // when Preload has read an image, by its id
+	base        context.Context      // the life of background work, ended by the worker
 }
 
 // New makes a Node. Background work ends with base.
@@ -250,6 +251,44 @@ func (c *imageCache) set(list []farm.Image) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.list, c.at = slices.Clone(list), time.Now()
+}
+
+const (
+	// preloadAgain is how long the files of an image count as in memory. The kernel may need it for others.
+	preloadAgain = time.Hour
+	// preloadShare is the part of the engine's memory that an image may have to be read: a quarter.
+	preloadShare = 4
+)
+
+// Preload reads the files of images for which it did not so for an hour, see Preloader, unless they are large. There is one call at a time.
+func (n *Node) Preload(ctx context.Context) error {
+	engine, can := n.engine.(Preloader)
+	if !can {
+		return nil
+	}
+	images, err := n.Images(ctx)
+	if err != nil {
+		return err
+	}
+	capacity, err := n.engine.Capacity(ctx)
+	if err != nil {
+		return err
+	}
+	read := map[string]time.Time{} // by id, of images that are still there
+	defer func() { n.preloaded = read }()
+	for _, image := range images {
+		if at, ok := n.preloaded[image.ID]; ok {
+			read[image.ID] = at
+		}
+		if image.Size > int64(capacity.MemoryMB)<<20/preloadShare || n.deps.Now().Sub(read[image.ID]) < preloadAgain {
+			continue
+		}
+		read[image.ID] = n.deps.Now()
+		if preloadErr := engine.Preload(ctx, image.Ref); preloadErr != nil {
+			err = errors.Join(err, fmt.Errorf("read the files of image %s: %w", image.Name, preloadErr))
+		}
+	}
+	return err
 }
 
 // Image finds a sandbox image by its name; farm.CodeInvalid when the engine has none of that name.

@@ -71,6 +71,57 @@ func TestAgentsCountWhereTheEngineDoesNot(t *testing.T) {
 	testbed.Check(t, !ok && err == nil, "a sandbox whose container is not known: %v, %v", ok, err)
 }
 
+// preloading is an engine that has images, and reads them.
+type preloading struct {
+	Engine
+	images []farm.Image
+	read   []string
+	err    error
+}
+
+func (e *preloading) Images(context.Context) ([]farm.Image, error) {
+	return slices.Clone(e.images), nil
+}
+
+func (e *preloading) Capacity(context.Context) (farm.Capacity, error) {
+	return farm.Capacity{MemoryMB: 4}, nil
+}
+
+func (e *preloading) Preload(_ context.Context, image string) error {
+	e.read = append(e.read, image)
+	return e.err
+}
+
+// Images are read once in an hour, and new ones when they are there, but none that has more than a quarter of the memory.
+func TestImagesAreReadIntoMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &preloading{images: []farm.Image{{ID: "a", Ref: "a:1", Size: 1 << 20}, {ID: "b", Ref: "b:1", Size: 1<<20 + 1}}}
+		n, err := New(t.Context(), Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+		testbed.Must(t, err)
+		defer n.Close()
+		wantRead := func(when string, want ...string) {
+			t.Helper()
+			e.read = nil
+			_ = n.Preload(t.Context())
+			testbed.Diff(t, when, want, e.read)
+		}
+		wantRead("at first", "a:1")
+		e.images = append(e.images, farm.Image{ID: "c", Ref: "c:1", Size: 1}, farm.Image{ID: "d", Ref: "d:1", Size: 1})
+		time.Sleep(time.Minute)
+		e.err = errTest
+		wantRead("new ones, of which none can be read", "c:1", "d:1")
+		time.Sleep(time.Hour - time.Minute - 1)
+		wantRead("within the hour")
+		time.Sleep(1)
+		wantRead("after an hour", "a:1")
+		e.images = e.images[:1]
+		time.Sleep(time.Minute)
+		wantRead("when images are gone")
+		testbed.Diff(t, "images that are remembered", 1, len(n.preloaded))
+	})
+}
+
 // stalling is an engine whose sockets of some containers do not answer; the others fail.
 type stalling struct {
 	Engine

@@ -45,7 +45,7 @@ func Conformance(t *testing.T, newEngine func(testing.TB) *Subject) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, *Subject){
 		"Life": life, "Ends": ends, "MemoryLimit": memoryLimit, "ProcessLimit": processLimit, "Generations": generations, "GenerationsAtOnce": generationsAtOnce,
-		"RemoveAtOnce": removeAtOnce, "Stream": stream, "Socket": socket, "Usage": usage, "Update": update, "Notes": notes, "Identity": identity, "Silence": silence,
+		"RemoveAtOnce": removeAtOnce, "Stream": stream, "Socket": socket, "Usage": usage, "Preload": preload, "Update": update, "Notes": notes, "Identity": identity, "Silence": silence,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -290,6 +290,19 @@ func usage(t *testing.T, e *Subject) {
 	}
 	_, _, err = counters.Usage(t.Context(), "no-such-container")
 	wantCode(t, "a container that does not exist", err, farm.CodeNotFound)
+}
+
+// An engine that can read the files of an image leaves nothing behind, and says so where there is none.
+func preload(t *testing.T, e *Subject) {
+	engine, ok := e.Engine.(node.Preloader)
+	if !ok {
+		return
+	}
+	testbed.Must(t, engine.Preload(t.Context(), e.Spec(t, "wait").Image))
+	wantCode(t, "an image that does not exist", engine.Preload(t.Context(), "sandfarm/none:1"), farm.CodeNotFound)
+	list, err := e.List(t.Context())
+	testbed.Must(t, err)
+	testbed.Diff(t, "containers", 0, len(list))
 }
 
 // A running sandbox gets other limits, higher or lower, and nothing else changes. Under gVisor it keeps those of its start.
