@@ -113,7 +113,8 @@ func boundQueries(next http.Handler) http.Handler {
 }
 
 // awaitBodies gives the body of each request a deadline until it is first read. A server reads what handlers leave of a body before it answers, and
-// would wait for ever for one that never comes. Until it has come, its connection waits for its client, see limited.
+// would wait for ever for one that never comes. Until it has come, its connection waits for its client, see limited: where the handler has returned, as one whose
+// caller is not known, since what bounds requests of a caller has ended.
 func awaitBodies(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -123,6 +124,7 @@ func awaitBodies(next http.Handler, timeout time.Duration) http.Handler {
 			if conn, ok := r.Context().Value(connKey{}).(*counted); ok {
 				conn.awaitBody(r.ContentLength)
 				body.whole = func() { conn.awaitBody(0) }
+				defer conn.forgetCaller()
 			}
 			r.Body = body
 		}

@@ -357,6 +357,15 @@ func (c *counted) awaitBody(size int64) {
 	c.long = size < 0 || size > firstBytes
 }
 
+// forgetCaller makes the caller of a request unknown whose body is still to come.
+func (c *counted) forgetCaller() {
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = c.known && !c.body
+}
+
 func (c *counted) setPace(pace func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

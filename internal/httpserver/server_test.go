@@ -324,6 +324,31 @@ func TestKnownCallersKeepTheirPlaces(t *testing.T) {
 	known.answer()
 }
 
+// A body that comes after its handler has returned is that of nobody: what bounded the requests of its caller has ended.
+func TestUnreadBodiesAreOfNobody(t *testing.T) {
+	t.Parallel()
+	began := make(chan struct{}, 3)
+	s := limited(t, 2, func(w http.ResponseWriter, r *http.Request) {
+		httpserver.Known(r.Context(), "", nil)
+		began <- struct{}{}
+		if r.URL.Path == "/read" {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
+		_, _ = io.WriteString(w, "here")
+	})
+	read, unread := dial(t, s), dial(t, s)
+	_, _ = io.WriteString(read.conn, "POST /read HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\n1")
+	<-began
+	_, _ = io.WriteString(unread.conn, "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\n1")
+	<-began
+	c := dial(t, s)
+	c.send("/")
+	c.answer()
+	unread.closed()
+	_, _ = io.WriteString(read.conn, "2")
+	read.answer()
+}
+
 // A connection with a request keeps its place: a new caller waits until it is idle, or the server ends.
 func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()

@@ -111,9 +111,9 @@ func TestImagesAreReadIntoMemory(t *testing.T) {
 		time.Sleep(time.Minute)
 		e.err = errTest
 		wantRead("new ones, of which none can be read", "c:1", "d:1")
-		time.Sleep(time.Hour - time.Minute - 1)
+		time.Sleep(time.Hour - time.Minute - time.Nanosecond)
 		wantRead("within the hour")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantRead("after an hour", "a:1")
 		e.images = e.images[:1]
 		time.Sleep(time.Minute)
