@@ -39,8 +39,9 @@ func defaultConnections() int {
 const (
 	// chunk is what a client must send of a body, or take of an answer, in one go: a slow client can send and receive long ones.
 	chunk = 64 << 10
-	// crowd is how many connections may wait for callers that are not known before the oldest goes whatever its time, if they are more than half of all.
-	crowd = 16
+	// crowd and crowdShare are how many connections, and which part of all, may wait for callers that are not known before the oldest goes whatever its time, if
+	// they are more than those that are idle: of the others, which are served, a server may have as many as it likes.
+	crowd, crowdShare = 16, 16
 	// patience is how long a client may take for a chunk, or for its header, before a new caller may get its place.
 	patience = time.Second
 	// unsentBytes is how much of an answer the kernel keeps that is not on its way, for each connection: without a bound up to 4 MiB.
@@ -50,8 +51,8 @@ const (
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of one that has sent no request
 // for longer than patience; or else of the one that has been idle since its last request for longest; or else of the one whose client is waited for longest,
 // if that is more than patience: of those whose callers are not known (see Known), if one of these goes soon and the others are at most half of all. If there is none,
-// it waits for one. Where more than half have sent no request, or wait for callers that are not known, the oldest of these goes at once: else thousands of them would let
-// in as many new ones a second as there are places.
+// it waits for one. Where more than are idle, and more than a sixteenth of all, have sent no request, or wait for callers that are not known, the oldest of these goes at once:
+// else thousands of them would let in as many new ones a second as there are places.
 type limited struct {
 	net.Listener
 	max   int
@@ -140,7 +141,7 @@ func (l *limited) Accept() (net.Conn, error) {
 // victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
 // of l may bring one. l.mu is held.
 func (l *limited) victim() (conn net.Conn, later time.Duration) {
-	for len(l.fresh)+len(l.unknown) > max(l.max/2, crowd) {
+	for len(l.fresh)+len(l.unknown) > max(l.idle.Len(), l.max/crowdShare, crowd) {
 		all := &l.fresh
 		if len(l.fresh) == 0 || len(l.unknown) > 0 && l.unknown[0].since.Before(l.fresh[0].since) {
 			all = &l.unknown

@@ -8,10 +8,15 @@ import (
 // DefaultConnections is for tests.
 var DefaultConnections = defaultConnections
 
-// Crowded says which connection a new one replaces at once where so many of all connections have sent no request for some time, or wait for callers that are
-// not known: "fresh", "unknown", or "" for none.
-func Crowded(most, fresh, unknown int, since, waits time.Duration) string {
+// Crowded says which connection a new one replaces at once where so many of all connections are idle, have sent no request for some time, or wait for callers that
+// are not known: "idle", "fresh", "unknown", or "" for none.
+func Crowded(most, idle, fresh, unknown int, since, waits time.Duration) string {
 	l, names := newLimited(nil, most, time.Minute, firstBytes), map[net.Conn]string{}
+	for range idle {
+		c := &counted{}
+		names[c] = "idle"
+		l.places[c] = l.idle.PushBack(c)
+	}
 	for range fresh {
 		c := &counted{}
 		names[c] = "fresh"

@@ -64,28 +64,32 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// A flood of connections that send nothing lets new ones in as fast as they come: the oldest goes at once, not after its second.
+// A flood of connections that send nothing lets new ones in as fast as they come: the oldest goes at once, not after its second, however many are served.
 func TestTheOldestOfACrowdGoesAtOnce(t *testing.T) {
 	t.Parallel()
 	const now, before = time.Millisecond, 100 * time.Millisecond
 	for _, c := range []struct {
-		most, fresh, unknown int
-		since, waits         time.Duration
-		want                 string
+		most, idle, fresh, unknown int
+		since, waits               time.Duration
+		want                       string
 	}{
-		{100, 49, 0, now, now, ""},
-		{100, 50, 0, now, now, ""},
-		{100, 51, 0, now, now, "fresh"},
-		{100, 0, 51, now, now, "unknown"},
-		{100, 25, 25, now, before, ""},
-		{100, 26, 25, now, before, "unknown"},
-		{100, 25, 26, before, now, "fresh"},
-		{100, 1, 50, now, before, "unknown"},
-		{20, 16, 0, now, now, ""},
-		{20, 17, 0, now, now, "fresh"},
+		{100, 50, 49, 0, now, now, "idle"},
+		{100, 50, 50, 0, now, now, "idle"},
+		{100, 49, 51, 0, now, now, "fresh"},
+		{100, 40, 0, 51, now, now, "unknown"},
+		{100, 50, 25, 25, now, before, "idle"},
+		{100, 49, 26, 25, now, before, "unknown"},
+		{100, 49, 25, 26, before, now, "fresh"},
+		{100, 0, 1, 50, now, before, "unknown"},
+		{100, 0, 16, 0, now, now, ""}, // the others are served
+		{100, 0, 17, 0, now, now, "fresh"},
+		{800, 0, 25, 25, now, before, ""},
+		{800, 0, 26, 25, now, before, "unknown"},
+		{20, 0, 16, 0, now, now, ""},
+		{20, 0, 17, 0, now, now, "fresh"},
 	} {
-		got := httpserver.Crowded(c.most, c.fresh, c.unknown, c.since, c.waits)
-		testbed.Check(t, got == c.want, "of %d connections %d new ones, and %d that wait for callers: %q is replaced, want %q", c.most, c.fresh, c.unknown, got, c.want)
+		got := httpserver.Crowded(c.most, c.idle, c.fresh, c.unknown, c.since, c.waits)
+		testbed.Check(t, got == c.want, "%+v: %q is replaced", c, got)
 	}
 }
 
