@@ -65,7 +65,7 @@ func denied(name string) bool {
 		"ioprio_set", "prctl", "setrlimit", "ioctl", "sendto", "sendmsg", "sendmmsg", "getsockopt",
 		"setxattr", "lsetxattr", "fsetxattr", "madvise", "open", "openat", "preadv2":
 		return true // restricted, sockets, sends, uncached, socketOptions, controls and xattrs allow a part of each
-	case "setxattrat", "openat2", "sched_setattr", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
+	case "setxattrat", "openat2", "sched_setaffinity", "sched_setattr", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
 		"seccomp", "io_setup", "sync", "syncfs", "fadvise64", "cachestat", "splice", "sendfile", "sendfile64", "memfd_secret":
 		return true // absent answers them
 	}
@@ -217,7 +217,8 @@ const (
 
 // socketOptions allows the options of the levels that the allowed sockets have, except those whose memory is charged to no cgroup, 128 KiB or more for each socket:
 // filters, multicast groups, keys of TCP, incomplete datagrams, queues of errors, of timestamps and of what was sent without a copy; those
-// that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; those that change code of the kernel when they are set first, which
+// that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; a pace, which the kernel keeps with timers, in time of
+// nobody; those that change code of the kernel when they are set first, which
 // interrupts all cores of the host (timestamps, UDP_GRO), or for good (IP_MINTTL, TCP_TX_DELAY); and labels of flows, of which the host has 4096. Other levels are not allowed: the kernel takes that of UDP-Lite for UDP, too.
 func socketOptions() []*seccomp.Syscall {
 	var rules []*seccomp.Syscall
@@ -228,7 +229,7 @@ func socketOptions() []*seccomp.Syscall {
 		unix.SOL_SOCKET: {
 			unix.SO_RCVBUF, unix.SO_RCVLOWAT, unix.SO_ATTACH_FILTER, unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
 			unix.SO_TIMESTAMPING, unix.SO_TIMESTAMPING_NEW, unix.SO_ZEROCOPY,
-			unix.SO_TIMESTAMP, unix.SO_TIMESTAMP_NEW, unix.SO_TIMESTAMPNS, unix.SO_TIMESTAMPNS_NEW,
+			unix.SO_TIMESTAMP, unix.SO_TIMESTAMP_NEW, unix.SO_TIMESTAMPNS, unix.SO_TIMESTAMPNS_NEW, unix.SO_MAX_PACING_RATE,
 		},
 		unix.IPPROTO_TCP: {
 			unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, unix.TCP_ULP, unix.TCP_TX_DELAY, tcpAOAddKey, tcpAOAddKey + 1, tcpAOAddKey + 2, tcpAOAddKey + 3, tcpAOAddKey + 4,
@@ -248,6 +249,7 @@ func socketOptions() []*seccomp.Syscall {
 		rules = append(rules, fail(errno, []string{"setsockopt"}, is(1, level), is(2, option)))
 	}
 	answer(0, unix.SOL_SOCKET, unix.SO_RCVBUF) // wishes, which are ignored: resolvers ask for errors
+	answer(0, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE)
 	answer(0, unix.IPPROTO_IP, unix.IP_RECVERR)
 	answer(0, unix.IPPROTO_IPV6, unix.IPV6_RECVERR)
 	for _, option := range []uint64{
@@ -295,6 +297,8 @@ func absent() []*seccomp.Syscall {
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_MEMORY_MERGE)),
 		// Since Linux 6.15 each access that it refuses is a line in the host's audit log, where there is one.
 		fail(unix.ENOSYS, []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"}),
+		// A thread that moves to another core is moved by a thread of the kernel that precedes all others, in time of nobody. The cores are a wish.
+		fail(0, []string{"sched_setaffinity"}),
 		// Its limits of use switch on code of the host's scheduler for good. What it sets otherwise, sched_setscheduler does.
 		fail(unix.ENOSYS, []string{"sched_setattr"}),
 		// They have the length of the value, and the flags of a file, in memory, where no rule can look, see xattrs and uncached.
