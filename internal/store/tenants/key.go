@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -190,12 +191,16 @@ const linkKeyBytes = 32
 
 // LinkKey is the key with which the farm signs links. The first call makes it. Deleting it ends all links.
 func (s *Store) LinkKey(ctx context.Context) ([]byte, error) {
-	made := make([]byte, linkKeyBytes)
-	_, _ = rand.Read(made) // never fails
-	if err := s.Redis.SetNX(ctx, s.Index(db.SlotLink, db.IndexLinkKey), made, 0).Err(); err != nil {
-		return nil, db.Wrap("make the key of links", err)
+	name := s.Index(db.SlotLink, db.IndexLinkKey)
+	key, err := s.Redis.Get(ctx, name).Bytes()
+	if errors.Is(err, redis.Nil) { // a Redis that is full still has the key
+		made := make([]byte, linkKeyBytes)
+		_, _ = rand.Read(made) // never fails
+		if err := s.Redis.SetNX(ctx, name, made, 0).Err(); err != nil {
+			return nil, db.Wrap("make the key of links", err)
+		}
+		key, err = s.Redis.Get(ctx, name).Bytes()
 	}
-	key, err := s.Redis.Get(ctx, s.Index(db.SlotLink, db.IndexLinkKey)).Bytes()
 	return key, db.Wrap("read the key of links", err)
 }
 
