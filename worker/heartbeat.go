@@ -15,7 +15,7 @@ const (
 	heartbeatEvery = 2 * time.Second
 	// statusEvery is how often the worker asks its engine and the records for what the registration reports.
 	statusEvery = 2 * time.Second
-	// preloadEvery is how often the worker looks for images whose files are not in memory. The first time is after the warm pool was filled.
+	// preloadEvery is how often the worker looks for images whose files are not in memory. The first creates do not wait for that.
 	preloadEvery = 30 * time.Second
 	// pingTimeout is how long the status waits for the engine.
 	pingTimeout = 3 * time.Second

@@ -205,8 +205,8 @@ func (s *Service) artifact(ctx context.Context, a *farm.Artifact) wire.Artifact 
 // linkWork is the size of work for budget.Core that takes as long as a link: a job has up to 10,000 artifacts, and a link takes some 50 µs.
 const linkWork = 8 << 10
 
-// link presigns a link to an artifact, on a core of the tenant (see budget.Core). It is computed locally, so it works while the object store is down; on an
-// error, which would be a bug, and if the request has ended, the link is left out.
+// link presigns a link to an artifact, on a core of the tenant (see budget.Core). It asks the object store nothing, so it works while that is down; on an
+// error, such as that the key of links could not be read yet, and if the request has ended, the link is left out.
 func (s *Service) link(ctx context.Context, a *farm.Artifact) string {
 	leave, err := budget.Core(ctx, linkWork)
 	if err != nil {

@@ -112,10 +112,11 @@ const (
 
 // sign adds the token with which Downloads knows whose link it is, whichever credentials of the service have signed it.
 func (s *Store) sign(ctx context.Context, key string, life time.Duration, params url.Values) error {
-	if s.cfg.Tokens == nil {
+	tenant := tenantOf(key)
+	if s.cfg.Tokens == nil || tenant == "" {
 		return nil
 	}
-	token, err := s.cfg.Tokens.Seal(ctx, tokenVersion, tenantOf(key), strconv.FormatInt(time.Now().Add(life).Unix(), 10))
+	token, err := s.cfg.Tokens.Seal(ctx, tokenVersion, tenant, strconv.FormatInt(time.Now().Add(life).Unix(), 10))
 	params.Set(tokenParameter, token)
 	return err
 }
@@ -127,6 +128,10 @@ func (s *Store) Downloads(links *Links) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions {
 			http.Error(w, "Only downloads are possible here.", http.StatusMethodNotAllowed)
+			return
+		}
+		if r.ContentLength != 0 {
+			http.Error(w, "A download has no body.", http.StatusBadRequest)
 			return
 		}
 		tenant, err := s.linkTenant(r)
@@ -177,7 +182,6 @@ func (s *Store) downloadProxy() *httputil.ReverseProxy {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			r.Out.Host = r.In.Host // it is signed
-			r.Out.Body, r.Out.ContentLength, r.Out.TransferEncoding = nil, 0, nil
 			r.Out.Header = http.Header{}
 			for _, name := range downloadHeaders() {
 				if values := r.In.Header[name]; len(values) > 0 {

@@ -79,7 +79,7 @@ func testDownloads(t *testing.T, s *blob.Store) {
 		"HEAD":    {"HEAD", *link, http.StatusForbidden}, // it is signed for GET
 		"missing": {"GET", *missing, http.StatusNotFound}, "a changed signature": {"GET", changed, http.StatusForbidden},
 		"no signature": {"GET", bare, http.StatusForbidden}, "another bucket": {"GET", bucket, http.StatusForbidden},
-		"PUT": {"PUT", *link, http.StatusMethodNotAllowed}, "DELETE": {"DELETE", *link, http.StatusMethodNotAllowed},
+		"POST": {"POST", *link, http.StatusMethodNotAllowed}, "PUT": {"PUT", *link, http.StatusMethodNotAllowed}, "DELETE": {"DELETE", *link, http.StatusMethodNotAllowed},
 	} {
 		status, _ := send(c.method, c.u, nil)
 		testbed.Diff(t, "status of "+name, c.want, status)
@@ -156,12 +156,17 @@ func link(t *testing.T, parts ...string) string {
 // pass is the status of a request with that query where the farm has that key.
 func pass(t *testing.T, key, query string) int {
 	t.Helper()
+	return passBody(t, key, query, nil)
+}
+
+func passBody(t *testing.T, key, query string, body io.Reader) int {
+	t.Helper()
 	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(behind.Close)
 	cfg := newConfig(t, behind.URL)
 	cfg.Tokens = tokens(key)
 	answer := httptest.NewRecorder()
-	newStore(t, cfg).Downloads(newLinks()).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+cfg.Bucket+"/artifacts/acme/k?"+query, nil))
+	newStore(t, cfg).Downloads(newLinks()).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+cfg.Bucket+"/artifacts/acme/k?"+query, body))
 	return answer.Code
 }
 
@@ -185,6 +190,8 @@ func TestTokensOfLinks(t *testing.T) {
 	} {
 		testbed.Diff(t, name, c.want, pass(t, "farm", c.query))
 	}
+	testbed.Diff(t, "with a body", http.StatusBadRequest, passBody(t, "farm", right+signed, strings.NewReader("x")))
+	testbed.Diff(t, "with a body of some length", http.StatusBadRequest, passBody(t, "farm", right+signed, io.MultiReader(strings.NewReader("x"))))
 	testbed.Diff(t, "of another farm", http.StatusForbidden, pass(t, "another", right+signed))
 	testbed.Diff(t, "without a key", http.StatusServiceUnavailable, pass(t, "", right+signed))
 }

@@ -65,7 +65,7 @@ func denied(name string) bool {
 		"ioprio_set", "prctl", "setrlimit", "ioctl", "sendto", "sendmsg", "sendmmsg", "getsockopt",
 		"setxattr", "lsetxattr", "fsetxattr", "madvise", "open", "openat", "preadv2":
 		return true // restricted, sockets, sends, uncached, socketOptions, controls and xattrs allow a part of each
-	case "setxattrat", "openat2", "sched_setaffinity", "sched_setattr", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
+	case "setxattrat", "sched_setaffinity", "sched_setattr", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
 		"seccomp", "io_setup", "sync", "syncfs", "fadvise64", "cachestat", "splice", "sendfile", "sendfile64", "memfd_secret":
 		return true // absent answers them
 	}
@@ -185,25 +185,29 @@ const rwfDontCache = 0x80
 
 // uncached allows to open and to read files, except past the kernel's cache. Each such read of a file of the image is one of the host's disk, which no cgroup
 // limits here: with a tenth of a core each, eight sandboxes read 1.3 GB a second, and made uploads of others 36 times slower. File systems without such reads
-// answer in the same way.
-func uncached() (rules []*seccomp.Syscall) {
-	for _, call := range []struct {
-		names []string
-		flags uint // the index of this argument
-		bit   uint64
-		errno syscall.Errno
-		when  []specs.LinuxSeccompArg
-	}{
-		{[]string{"open"}, 1, unix.O_DIRECT, unix.EINVAL, nil},
-		{[]string{"openat"}, 2, unix.O_DIRECT, unix.EINVAL, nil},
-		{[]string{"fcntl", "fcntl64"}, 2, unix.O_DIRECT, unix.EINVAL, []specs.LinuxSeccompArg{is(1, unix.F_SETFL)}},
-		{[]string{"preadv2"}, 5, rwfDontCache, unix.EOPNOTSUPP, nil},
-	} {
+// answer in the same way. openat2 has its flags in memory, where no rule can look, and stays: some releases of runc, and GNU tar, do not go on without it.
+func uncached() []*seccomp.Syscall {
+	var rules []*seccomp.Syscall
+	answer := func(errno syscall.Errno, names []string, flags uint, bit uint64, arch string, when ...specs.LinuxSeccompArg) {
 		has := func(value uint64) []specs.LinuxSeccompArg {
-			return append(slices.Clone(call.when), specs.LinuxSeccompArg{Index: call.flags, Value: call.bit, ValueTwo: value, Op: specs.OpMaskedEqual})
+			return append(slices.Clone(when), specs.LinuxSeccompArg{Index: flags, Value: bit, ValueTwo: value, Op: specs.OpMaskedEqual})
 		}
-		rules = append(rules, allow(call.names, has(0)...), fail(call.errno, call.names, has(call.bit)...))
+		for _, rule := range []*seccomp.Syscall{allow(names, has(0)...), fail(errno, names, has(bit)...)} {
+			if arch != "" {
+				rule.Includes = &seccomp.Filter{Arches: []string{arch}}
+			}
+			rules = append(rules, rule)
+		}
 	}
+	for _, direct := range []struct {
+		arch string
+		bit  uint64
+	}{{"amd64", 0x4000}, {"arm64", 0x10000}} { // O_DIRECT of the engine's processor, which need not be this one
+		answer(unix.EINVAL, []string{"open"}, 1, direct.bit, direct.arch)
+		answer(unix.EINVAL, []string{"openat"}, 2, direct.bit, direct.arch)
+		answer(unix.EINVAL, []string{"fcntl", "fcntl64"}, 2, direct.bit, direct.arch, is(1, unix.F_SETFL))
+	}
+	answer(unix.EOPNOTSUPP, []string{"preadv2"}, 5, rwfDontCache, "")
 	return rules
 }
 
@@ -301,8 +305,8 @@ func absent() []*seccomp.Syscall {
 		fail(0, []string{"sched_setaffinity"}),
 		// Its limits of use switch on code of the host's scheduler for good. What it sets otherwise, sched_setscheduler does.
 		fail(unix.ENOSYS, []string{"sched_setattr"}),
-		// They have the length of the value, and the flags of a file, in memory, where no rule can look, see xattrs and uncached.
-		fail(unix.ENOSYS, []string{"setxattrat", "openat2"}),
+		// It has the length of the value in memory, where no rule can look, see xattrs.
+		fail(unix.ENOSYS, []string{"setxattrat"}),
 		// The names of areas of memory are charged to no cgroup. A process has 65530 areas.
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_VMA)),
 		// The host's requests of asynchronous reads and writes are limited together (fs.aio-max-nr).

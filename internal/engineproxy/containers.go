@@ -80,7 +80,7 @@ func (p *Proxy) useContainer(c *call) error {
 	return p.passAt(c, "/containers/"+id+"/"+c.at.segments[2])
 }
 
-// exportImage passes the files of an image on: those of a container that was never started.
+// exportImage passes the files of a helper on: those of its image.
 func (p *Proxy) exportImage(c *call) error {
 	id, err := p.own(c, engine.RoleHelper)
 	if err != nil {

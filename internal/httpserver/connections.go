@@ -21,7 +21,7 @@ const (
 	// fileShare is the part of the files that a process may open which one listener's connections may use: a half. The rest is for what
 	// their requests open, and for the other parts of the process.
 	fileShare = 2
-	// memoryShare is the part of the process's memory limit that connections without a request may use: a quarter.
+	// memoryShare is the part of GOMEMLIMIT that connections without a request may use: a quarter.
 	memoryShare = 4
 	// connectionBytes is what a connection without a request costs: 32 KiB for its buffers and its stack, and what the collector has not freed yet (twice
 	// as much with the largest header that is not complete, see Header), and what the kernel keeps of it.
@@ -39,8 +39,8 @@ func defaultConnections() int {
 const (
 	// chunk is what a client must send of a body, or take of an answer, in one go: a slow client can send and receive long ones.
 	chunk = 64 << 10
-	// crowd and crowdShare are how many connections, and which part of all, may wait for callers that are not known before the oldest goes whatever its time, if
-	// they are more than those that are idle: of the others, which are served, a server may have as many as it likes.
+	// crowd and crowdShare are how many connections, and which part of all, may wait for callers that are not known, as many as are idle in any case, before the
+	// oldest goes whatever its time: of the others, which are served, a server may have as many as it likes.
 	crowd, crowdShare = 16, 16
 	// patience is how long a client may take for a chunk, or for its header, before a new caller may get its place.
 	patience = time.Second

@@ -24,7 +24,7 @@ type Config struct {
 	HTTP *http.Server
 	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces one that has for more than a second sent no header or no 64 KiB
 	// of its body, or taken no 64 KiB of its answer, or one that is idle between requests, and waits while there is none; see Known.
-	// 0 means half of the files that the process may open, at most 16384, and at most what a quarter of the process's memory limit holds at 160 KiB each.
+	// 0 means half of the files that the process may open, at most 16384, and at most what a quarter of GOMEMLIMIT holds at 160 KiB each.
 	MaxConnections int
 	// StallTimeout is how long a client may take for 64 KiB of an answer, unless the handler sets a deadline or the server has a TLSConfig. A body
 	// that no handler reads has half as long, and at most five seconds. 0 means 30 seconds.

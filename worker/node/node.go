@@ -256,11 +256,11 @@ func (c *imageCache) set(list []farm.Image) {
 const (
 	// preloadAgain is how long the files of an image count as in memory. The kernel may need it for others.
 	preloadAgain = time.Hour
-	// preloadShare is the part of the engine's memory that an image may have to be read: a quarter.
+	// preloadShare is the part of the engine's memory that the images that are read may have together: a quarter.
 	preloadShare = 4
 )
 
-// Preload reads the files of images for which it did not so for an hour, see Preloader, unless they are large. There is one call at a time.
+// Preload reads the files of images for which it did not so for an hour, see Preloader, of as many as there is memory for. There is one call at a time.
 func (n *Node) Preload(ctx context.Context) error {
 	engine, can := n.engine.(Preloader)
 	if !can {
@@ -275,12 +275,16 @@ func (n *Node) Preload(ctx context.Context) error {
 		return err
 	}
 	read := map[string]time.Time{} // by id, of images that are still there
+	room := int64(capacity.MemoryMB) << 20 / preloadShare
 	defer func() { n.preloaded = read }()
 	for _, image := range images {
 		if at, ok := n.preloaded[image.ID]; ok {
 			read[image.ID] = at
 		}
-		if image.Size > int64(capacity.MemoryMB)<<20/preloadShare || n.deps.Now().Sub(read[image.ID]) < preloadAgain {
+		if image.Size > room {
+			continue
+		}
+		if room -= image.Size; n.deps.Now().Sub(read[image.ID]) < preloadAgain {
 			continue
 		}
 		read[image.ID] = n.deps.Now()

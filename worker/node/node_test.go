@@ -92,11 +92,11 @@ func (e *preloading) Preload(_ context.Context, image string) error {
 	return e.err
 }
 
-// Images are read once in an hour, and new ones when they are there, but none that has more than a quarter of the memory.
+// Images are read once in an hour, and new ones when they are there, of as many as have a quarter of the memory together.
 func TestImagesAreReadIntoMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &preloading{images: []farm.Image{{ID: "a", Ref: "a:1", Size: 1 << 20}, {ID: "b", Ref: "b:1", Size: 1<<20 + 1}}}
+		e := &preloading{images: []farm.Image{{ID: "a", Ref: "a:1", Size: 1<<20 - 2}, {ID: "b", Ref: "b:1", Size: 3}}}
 		n, err := New(t.Context(), Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Now: time.Now})
 		testbed.Must(t, err)
 		defer n.Close()

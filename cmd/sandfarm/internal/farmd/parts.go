@@ -188,10 +188,10 @@ func (s RedisSettings) maxMemory(l budget.Limits) int64 {
 }
 
 // linkKey has the key of the farm's links once there is a store.
-type linkKey struct{ *Parts }
+type linkKey struct{ of *Parts }
 
 // LinkKey implements access.KeyStore.
-func (k linkKey) LinkKey(ctx context.Context) ([]byte, error) { return k.Store.LinkKey(ctx) }
+func (k linkKey) LinkKey(ctx context.Context) ([]byte, error) { return k.of.Store.LinkKey(ctx) }
 
 func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	s := p.Settings.S3
