@@ -172,10 +172,7 @@ func sends() (rules []*seccomp.Syscall) {
 		name  string
 		flags uint // the index of this argument
 	}{{"sendto", 3}, {"sendmsg", 2}, {"sendmmsg", 3}} {
-		more := func(value uint64) specs.LinuxSeccompArg {
-			return specs.LinuxSeccompArg{Index: call.flags, Value: unix.MSG_MORE, ValueTwo: value, Op: specs.OpMaskedEqual}
-		}
-		rules = append(rules, allow([]string{call.name}, more(0)), fail(unix.EOPNOTSUPP, []string{call.name}, more(unix.MSG_MORE)))
+		rules = append(rules, without(unix.EOPNOTSUPP, []string{call.name}, call.flags, unix.MSG_MORE)...)
 	}
 	return rules
 }
@@ -188,27 +185,21 @@ const rwfDontCache = 0x80
 // answer in the same way. openat2 has its flags in memory, where no rule can look, and stays: some releases of runc, and GNU tar, do not go on without it.
 func uncached() []*seccomp.Syscall {
 	var rules []*seccomp.Syscall
-	answer := func(errno syscall.Errno, names []string, flags uint, bit uint64, arch string, when ...specs.LinuxSeccompArg) {
-		has := func(value uint64) []specs.LinuxSeccompArg {
-			return append(slices.Clone(when), specs.LinuxSeccompArg{Index: flags, Value: bit, ValueTwo: value, Op: specs.OpMaskedEqual})
+	answer := func(arch string, all []*seccomp.Syscall) {
+		for _, rule := range all {
+			rule.Includes = &seccomp.Filter{Arches: []string{arch}}
 		}
-		for _, rule := range []*seccomp.Syscall{allow(names, has(0)...), fail(errno, names, has(bit)...)} {
-			if arch != "" {
-				rule.Includes = &seccomp.Filter{Arches: []string{arch}}
-			}
-			rules = append(rules, rule)
-		}
+		rules = append(rules, all...)
 	}
 	for _, direct := range []struct {
 		arch string
 		bit  uint64
 	}{{"amd64", 0x4000}, {"arm64", 0x10000}} { // O_DIRECT of the engine's processor, which need not be this one
-		answer(unix.EINVAL, []string{"open"}, 1, direct.bit, direct.arch)
-		answer(unix.EINVAL, []string{"openat"}, 2, direct.bit, direct.arch)
-		answer(unix.EINVAL, []string{"fcntl", "fcntl64"}, 2, direct.bit, direct.arch, is(1, unix.F_SETFL))
+		answer(direct.arch, without(unix.EINVAL, []string{"open"}, 1, direct.bit))
+		answer(direct.arch, without(unix.EINVAL, []string{"openat"}, 2, direct.bit))
+		answer(direct.arch, without(unix.EINVAL, []string{"fcntl", "fcntl64"}, 2, direct.bit, is(1, unix.F_SETFL)))
 	}
-	answer(unix.EOPNOTSUPP, []string{"preadv2"}, 5, rwfDontCache, "")
-	return rules
+	return append(rules, without(unix.EOPNOTSUPP, []string{"preadv2"}, 5, rwfDontCache)...)
 }
 
 // Options that have no name in package unix: TCP_AO_ADD_KEY of linux/tcp.h, the first of five, and IPV6_FLOWLABEL_MGR and IPV6_MINHOPCOUNT of
@@ -221,8 +212,8 @@ const (
 
 // socketOptions allows the options of the levels that the allowed sockets have, except those whose memory is charged to no cgroup, 128 KiB or more for each socket:
 // filters, multicast groups, keys of TCP, incomplete datagrams, queues of errors, of timestamps and of what was sent without a copy; those
-// that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; a pace, which the kernel keeps with timers, in time of
-// nobody; those that change code of the kernel when they are set first, which
+// that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; a pace, which the kernel keeps with timers that are charged
+// to no cgroup; those that change code of the kernel when they are set first, which
 // interrupts all cores of the host (timestamps, UDP_GRO), or for good (IP_MINTTL, TCP_TX_DELAY); and labels of flows, of which the host has 4096. Other levels are not allowed: the kernel takes that of UDP-Lite for UDP, too.
 func socketOptions() []*seccomp.Syscall {
 	var rules []*seccomp.Syscall
@@ -301,7 +292,7 @@ func absent() []*seccomp.Syscall {
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_MEMORY_MERGE)),
 		// Since Linux 6.15 each access that it refuses is a line in the host's audit log, where there is one.
 		fail(unix.ENOSYS, []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"}),
-		// A thread that moves to another core is moved by a thread of the kernel that precedes all others, in time of nobody. The cores are a wish.
+		// A thread that moves to another core is moved by a thread of the kernel that runs before all others and is charged to no cgroup. The cores are a wish.
 		fail(0, []string{"sched_setaffinity"}),
 		// Its limits of use switch on code of the host's scheduler for good. What it sets otherwise, sched_setscheduler does.
 		fail(unix.ENOSYS, []string{"sched_setattr"}),
@@ -333,6 +324,14 @@ func allow(names []string, when ...specs.LinuxSeccompArg) *seccomp.Syscall {
 // is is the condition that an argument is a value.
 func is(index uint, value uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: value, Op: specs.OpEqualTo}
+}
+
+// without allows calls in which an argument lacks a bit, and has those that have it return an error; both where these conditions hold.
+func without(errno syscall.Errno, names []string, index uint, bit uint64, when ...specs.LinuxSeccompArg) []*seccomp.Syscall {
+	has := func(value uint64) []specs.LinuxSeccompArg {
+		return append(slices.Clone(when), specs.LinuxSeccompArg{Index: index, Value: bit, ValueTwo: value, Op: specs.OpMaskedEqual})
+	}
+	return []*seccomp.Syscall{allow(names, has(0)...), fail(errno, names, has(bit)...)}
 }
 
 // over is the condition that an argument, of which the kernel reads all 64 bits, is larger than a value. (libseccomp does not match

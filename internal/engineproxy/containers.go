@@ -72,21 +72,18 @@ func (p *Proxy) inspectContainer(c *call) error {
 }
 
 // useContainer makes a call without a body on a container of this farm.
-func (p *Proxy) useContainer(c *call) error {
-	id, err := p.own(c)
+func (p *Proxy) useContainer(c *call) error { return p.use(c) }
+
+// exportImage passes the files of a helper on: those of its image.
+func (p *Proxy) exportImage(c *call) error { return p.use(c, engine.RoleHelper) }
+
+// use makes a call without a body on a container of this farm that has one of these roles; without roles, any.
+func (p *Proxy) use(c *call, roles ...string) error {
+	id, err := p.own(c, roles...)
 	if err != nil {
 		return err
 	}
 	return p.passAt(c, "/containers/"+id+"/"+c.at.segments[2])
-}
-
-// exportImage passes the files of a helper on: those of its image.
-func (p *Proxy) exportImage(c *call) error {
-	id, err := p.own(c, engine.RoleHelper)
-	if err != nil {
-		return err
-	}
-	return p.passAt(c, "/containers/"+id+"/export")
 }
 
 func (p *Proxy) removeContainer(c *call) error {
