@@ -17,6 +17,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -216,4 +217,22 @@ func TestAMessageIsReadInPieces(t *testing.T) {
 	var l longest
 	_, err := io.ReadFull(rest.Paced(t.Context(), &l, time.Minute, func() {}), make([]byte, 1<<20))
 	testbed.Check(t, err == nil && l == 64<<10, "%d bytes are read under one timer, %v", l, err)
+}
+
+// A server reads what is left of a body before it answers: where the key ends before a read, it waits no stall timeout for that.
+func TestABodyWhoseKeyEndedIsNotAwaited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancelCause(t.Context())
+		stalled := &slow{bytes: 1, every: time.Hour, size: 2}
+		c, _ := gin.CreateTestContext(deadlines{httptest.NewRecorder(), stalled})
+		c.Request = httptest.NewRequestWithContext(ctx, http.MethodPost, "/", stalled)
+		rest.Identify(time.Hour)(c)
+		body := rest.Body(c)
+		end(access.ErrEnded)
+		synctest.Wait()
+		_, err := body.Read(make([]byte, 1))
+		left := time.Until(stalled.deadline)
+		testbed.Check(t, rest.StatusOf(err) == http.StatusUnauthorized && left <= 0, "a read after the end of the key: %v, the rest of the body has %s", err, left)
+	})
 }

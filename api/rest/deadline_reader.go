@@ -102,6 +102,7 @@ func (d *deadlineReader) Read(p []byte) (int, error) {
 	}
 	_ = d.control.SetReadDeadline(began.Add(timeout)) // a test recorder has no deadlines
 	if ended(d.ctx) {                                 // after the deadline was set: Body sets it to now after the end
+		_ = d.control.SetReadDeadline(began) // Body may have done so before: the server must not wait for the rest of the body
 		return 0, errEnded()
 	}
 	n, err := d.r.Read(p)
