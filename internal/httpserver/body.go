@@ -36,16 +36,19 @@ func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 	if bytes == nil {
 		return
 	}
-	conn.setPace(func(n int) {
-		for ; n > 0; n -= chunk {
-			for over := debt(bytes) - mostDebt; over > 0; over = debt(bytes) - mostDebt {
-				if !await(ctx, conn.free, over) {
-					return
-				}
+	conn.setPace(func(n int) { take(ctx, conn.free, bytes, n) })
+}
+
+// take waits until a limiter has n bytes, or ctx ends or free is closed.
+func take(ctx context.Context, free <-chan struct{}, bytes *rate.Limiter, n int) {
+	for ; n > 0; n -= chunk {
+		for over := debt(bytes) - mostDebt; over > 0; over = debt(bytes) - mostDebt {
+			if !await(ctx, free, over) {
+				return
 			}
-			await(ctx, conn.free, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
 		}
-	})
+		await(ctx, free, bytes.ReserveN(time.Now(), min(n, chunk)).Delay())
+	}
 }
 
 // mostDebt is how far callers may put a limiter into the future. Who comes then waits until it is less before it reserves its bytes: if it leaves meanwhile, it

@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -46,6 +48,25 @@ func TestWhoLeavesReservesLittle(t *testing.T) {
 	}
 	ended.Wait()
 	testbed.Check(t, -left.Tokens() <= reserved, "%.0f bytes are reserved", -left.Tokens())
+}
+
+// Who leaves has reserved its bytes where the limiter was five seconds ahead at most.
+func TestBytesAreReservedFiveSecondsAhead(t *testing.T) {
+	t.Parallel()
+	for ahead, want := range map[int]int{5_000_000 - 1: 100, 5_000_000: 100, 5_000_000 + 1: 0} { // microseconds
+		synctest.Test(t, func(t *testing.T) {
+			left := rate.NewLimiter(1e6, 64<<10)
+			for reserved := -64 << 10; reserved < ahead; {
+				n := min(64<<10, ahead-reserved)
+				left.ReserveN(time.Now(), n)
+				reserved += n
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			leave()
+			httpserver.Take(ctx, nil, left, 100)
+			testbed.Diff(t, fmt.Sprintf("bytes reserved %d ahead", ahead), want, -int(math.Round(left.Tokens()))-ahead)
+		})
+	}
 }
 
 // To parse thousands of parameters takes milliseconds, also for a caller without a key.

@@ -1,6 +1,8 @@
 package httpserver_test
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -20,8 +23,8 @@ func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	large := max(httpserver.LargeBuffers(), 2)
 	var mu sync.Mutex
 	var last net.Conn
-	sizes, answer := make(chan int), make(chan struct{})
-	c := config(func(w http.ResponseWriter, r *http.Request) {
+	sizes := make(chan int)
+	c := config(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
 			httpserver.Known(r.Context(), r.URL.Path, nil)
 		}
@@ -29,8 +32,7 @@ func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 		conn := last
 		mu.Unlock()
 		sizes <- testbed.ReceiveBuffer(t, conn.(syscall.Conn))
-		<-answer
-		_, _ = io.WriteString(w, "here")
+		_, _ = io.Copy(io.Discard, r.Body) // which comes when the client has left
 	})
 	c.Accepted = func(conn net.Conn) net.Conn {
 		mu.Lock()
@@ -48,6 +50,7 @@ func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 	}
 	const first, bounded, long = 2 * 64 << 10, 2 * 192 << 10, 64<<10 + 1
 	testbed.Diff(t, "the buffer of a connection with a short body", first, send(dial(t, s), long-1, "/a"))
+	var bound []caller
 	for n := range 32 + 1 {
 		want := 0
 		switch {
@@ -56,11 +59,40 @@ func TestTheKernelKeepsLittleOfClients(t *testing.T) {
 		case n >= large/2:
 			want = bounded
 		}
-		testbed.Diff(t, fmt.Sprintf("the buffer of connection %d", n+1), want, send(dial(t, s), long, "/a"))
+		c := dial(t, s)
+		testbed.Diff(t, fmt.Sprintf("the buffer of connection %d", n+1), want, send(c, long, "/a"))
+		if want == bounded {
+			bound = append(bound, c)
+		}
+	}
+	_ = bound[0].conn.Close()
+	again := func() bool {
+		c := dial(t, s)
+		defer func() { _ = c.conn.Close() }()
+		return send(c, long, "/a") == bounded
+	}
+	for detectsHang := time.Now().Add(time.Minute); !again(); time.Sleep(time.Millisecond) {
+		testbed.Require(t, time.Now().Before(detectsHang), "the place of a connection that has ended is not given on")
 	}
 	testbed.Diff(t, "the buffer of another caller", 0, send(dial(t, s), long, "/b"))
 	testbed.Diff(t, "the buffer of a connection without a known caller", first, send(dial(t, s), long, "/"))
-	close(answer)
+}
+
+// A connection with TLS, whose caller is never made known, has what others get for a long body.
+func TestTheKernelKeepsMoreWithTLS(t *testing.T) {
+	t.Parallel()
+	sizes := make(chan int, 1)
+	c := config(nil)
+	c.HTTP.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("none") }}
+	c.Accepted = func(conn net.Conn) net.Conn {
+		sizes <- testbed.ReceiveBuffer(t, conn.(syscall.Conn))
+		return conn
+	}
+	s := httpserver.New(c)
+	testbed.Must(t, s.Start(t.Context()))
+	t.Cleanup(s.Stop)
+	dial(t, s)
+	testbed.Diff(t, "the buffer of a connection with TLS", 2*192<<10, <-sizes)
 }
 
 // What was sent and is not read stays in the kernel, and no budget counts it: few connections have a large buffer for it, of a tenant half of those that

@@ -31,8 +31,11 @@ func Crowded(most, idle, fresh, unknown int, since, waits time.Duration) string 
 	return names[conn]
 }
 
-// LargeBuffers is for tests.
-var LargeBuffers = largeBuffers
+// LargeBuffers and Take are for tests.
+var (
+	LargeBuffers = largeBuffers
+	Take         = take
+)
 
 // The limits are for tests.
 const (

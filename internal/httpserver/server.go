@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -72,7 +73,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.cfg.HTTP.TLSConfig != nil { // whose callers show a certificate, and are not made known
 		first = receiveBytes
 	}
-	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall, first)
+	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections(debug.SetMemoryLimit(-1), Files())), stall, first)
 	s.cfg.HTTP.ConnState = limit.note
 	s.cfg.HTTP.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if c, ok := conn.(*counted); ok {

@@ -5,13 +5,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -386,6 +387,21 @@ func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
 // A server without a limit of its own leaves half of the files of its process, and three quarters of its memory, to others.
 func TestConnectionsLeaveFiles(t *testing.T) {
 	t.Parallel()
-	most := min(httpserver.Files()/2, 16<<10, debug.SetMemoryLimit(-1)/4/(160<<10))
-	testbed.Diff(t, "connections of a server", int(most), httpserver.DefaultConnections())
+	const mb = 1 << 20
+	for _, c := range []struct {
+		memory, files int64
+		want          int
+	}{
+		{409 * mb, 1 << 20, 654},
+		{410 * mb, 1 << 20, 656}, // about what an API with 512 MiB has, and a connection more
+		{10239 * mb, 1 << 20, 16382},
+		{10240 * mb, 1 << 20, 16384},
+		{math.MaxInt64, math.MaxInt64, 16384},
+		{math.MaxInt64, 1024, 512},
+		{math.MaxInt64, 1025, 512},
+		{math.MaxInt64, 1, 1},
+		{0, 1024, 1},
+	} {
+		testbed.Diff(t, fmt.Sprintf("connections of a server with %d bytes and %d files", c.memory, c.files), c.want, httpserver.DefaultConnections(c.memory, c.files))
+	}
 }
