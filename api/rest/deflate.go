@@ -1,21 +1,28 @@
 package rest
 
 import (
+	"bytes"
 	"compress/flate"
+	"context"
 	"encoding/binary"
 	"hash/crc32"
 	"io"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
-// deflater compresses the first gzipTo bytes of an answer and stores the rest, in one stream of DEFLATE or several. begin begins each.
+// deflater compresses the first gzipTo bytes of an answer and stores the rest, in one stream of DEFLATE or several. begin begins each. It compresses on the cores
+// of the request's tenant (see budget.Core), and has none while it sends.
 type deflater struct {
+	ctx           context.Context // of the request
 	to            io.Writer
+	packed        bytes.Buffer  // what is to be sent
 	fast, storing *flate.Writer // nil until used
 	now           *flate.Writer // one of them
 	left          int           // bytes to compress
 }
 
-func newDeflater() *deflater { return &deflater{left: gzipTo} }
+func newDeflater(ctx context.Context) *deflater { return &deflater{ctx: ctx, left: gzipTo} }
 
 func (d *deflater) begin(to io.Writer) (err error) {
 	d.to = to
@@ -27,9 +34,9 @@ func (d *deflater) begin(to io.Writer) (err error) {
 
 func (d *deflater) use(w **flate.Writer, level int) (err error) {
 	if *w == nil {
-		*w, err = flate.NewWriter(d.to, level)
+		*w, err = flate.NewWriter(&d.packed, level)
 	} else {
-		(*w).Reset(d.to)
+		(*w).Reset(&d.packed)
 	}
 	d.now = *w
 	return err
@@ -38,27 +45,46 @@ func (d *deflater) use(w **flate.Writer, level int) (err error) {
 // Write implements io.Writer.
 func (d *deflater) Write(p []byte) (n int, err error) {
 	if d.left > 0 {
-		n, err = d.now.Write(p[:min(len(p), d.left)])
+		n = min(len(p), d.left)
+		err := d.send(n, func() error {
+			if _, err := d.now.Write(p[:n]); err != nil || d.left > n {
+				return err
+			}
+			return d.now.Flush() // the stream goes on at a whole byte
+		})
 		if d.left -= n; err != nil || d.left > 0 {
-			return n, err
-		}
-		if err := d.now.Flush(); err != nil { // the stream goes on at a whole byte
 			return n, err
 		}
 		if err := d.begin(d.to); err != nil {
 			return n, err
 		}
 	}
-	more, err := d.now.Write(p[n:])
-	return n + more, err
+	return len(p), d.send(0, func() error {
+		_, err := d.now.Write(p[n:])
+		return err
+	})
+}
+
+// send compresses so many bytes, and sends what that made.
+func (d *deflater) send(size int, compress func() error) error {
+	leave, err := budget.Core(d.ctx, size)
+	if err != nil {
+		return err
+	}
+	err = compress()
+	leave()
+	if err == nil {
+		_, err = d.packed.WriteTo(d.to)
+	}
+	return err
 }
 
 // Close ends the stream that begin began.
-func (d *deflater) Close() error { return d.now.Close() }
+func (d *deflater) Close() error { return d.send(0, d.now.Close) }
 
 // writeGzip writes content as gzip, by a deflater, and returns its length.
-func writeGzip(to io.Writer, content io.Reader) (n int64, err error) {
-	packed, sum := newDeflater(), crc32.NewIEEE()
+func writeGzip(ctx context.Context, to io.Writer, content io.Reader) (n int64, err error) {
+	packed, sum := newDeflater(ctx), crc32.NewIEEE()
 	if _, err := to.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff}); err != nil { // no name, no time, fast, any system
 		return 0, err
 	}

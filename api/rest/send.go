@@ -38,7 +38,7 @@ func SendWhole(c *gin.Context, content io.Reader, length int64) error {
 	defer hold.Release()
 	MarkCompressed(c)
 	c.Status(http.StatusOK)
-	n, err := writeGzip(c.Writer, content)
+	n, err := writeGzip(c.Request.Context(), c.Writer, content)
 	return sent(c, n, length, err)
 }
 

@@ -3,6 +3,7 @@ package rest
 import (
 	"archive/tar"
 	"archive/zip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,11 +37,11 @@ func SendZip(c *gin.Context, content io.Reader) error {
 	}
 	defer hold.Release()
 	c.Status(http.StatusOK)
-	return sent(c, 0, -1, writeZip(c.Writer, tar.NewReader(content), hold))
+	return sent(c, 0, -1, writeZip(c.Request.Context(), c.Writer, tar.NewReader(content), hold))
 }
 
-func writeZip(to io.Writer, from *tar.Reader, hold *budget.Hold) error {
-	packer, packed := zip.NewWriter(to), newDeflater()
+func writeZip(ctx context.Context, to io.Writer, from *tar.Reader, hold *budget.Hold) error {
+	packer, packed := zip.NewWriter(to), newDeflater(ctx)
 	packer.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return packed, packed.begin(to) })
 	for list, charged := 0, 0; ; {
 		entry, err := from.Next()
