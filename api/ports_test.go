@@ -249,7 +249,7 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 	f := setupLive(t)
 	port := guest(t, func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "NEL", "Report-To", "Service-Worker-Allowed", "WWW-Authenticate", "Proxy-Authenticate", "Speculation-Rules", "Secure-Session-Registration", "Sec-Session-Registration", "X-Accel-Redirect", "X-Sendfile", "Referrer-Policy"} {
+		for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "NEL", "Report-To", "Service-Worker-Allowed", "WWW-Authenticate", "Proxy-Authenticate", "Speculation-Rules", "Secure-Session-Registration", "Sec-Session-Registration", "X-Accel-Redirect", "X-Sendfile", "X-LiteSpeed-Location", "Referrer-Policy"} {
 			h.Set(name, "bad")
 		}
 		h.Set("Content-Security-Policy", "default-src *")
@@ -267,7 +267,7 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 	base := "/v1/sandboxes/" + f.sandbox() + "/ports/" + port
 	cookies := []string{"Cookie", "theme=dark; sandfarm_session=secret; __Host-Sandfarm-Link=secret; x=y; sandfarm"}
 	answer, _ := f.do("GET", base+"/?to=/login?next=/a%2523b", nil, cookies...)
-	for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Nel", "Report-To", "Service-Worker-Allowed", "Www-Authenticate", "Proxy-Authenticate", "Speculation-Rules", "Secure-Session-Registration", "Sec-Session-Registration", "X-Accel-Redirect", "X-Sendfile"} {
+	for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Nel", "Report-To", "Service-Worker-Allowed", "Www-Authenticate", "Proxy-Authenticate", "Speculation-Rules", "Secure-Session-Registration", "Sec-Session-Registration", "X-Accel-Redirect", "X-Sendfile", "X-Litespeed-Location"} {
 		if got := answer.Header.Values(name); len(got) > 0 {
 			t.Errorf("%s: %q", name, got)
 		}

@@ -24,7 +24,7 @@ var originWide = []string{
 }
 
 // forProxies are headers by which a proxy in front of the farm sends a file of its own host in place of the answer.
-var forProxies = []string{"X-Accel-Redirect", "X-Sendfile", "X-Lighttpd-Send-File", "X-Reproxy-Url"}
+var forProxies = []string{"X-Accel-Redirect", "X-Sendfile", "X-Sendfile2", "X-Lighttpd-Send-File", "X-LiteSpeed-Location", "X-Reproxy-Url", "X-Reproxy-File"}
 
 // rewriteAnswer makes the answer of a server harmless on the origin where it is shown, and leads its redirects and cookies back to the port.
 func (p *passing) rewriteAnswer(res *http.Response) {

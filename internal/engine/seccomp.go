@@ -66,7 +66,7 @@ func denied(name string) bool {
 		"setxattr", "lsetxattr", "fsetxattr", "madvise", "open", "openat", "preadv2":
 		return true // restricted, sockets, sends, uncached, socketOptions, controls and xattrs allow a part of each
 	case "setxattrat", "sched_setaffinity", "sched_setattr", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
-		"seccomp", "io_setup", "sync", "syncfs", "fadvise64", "cachestat", "splice", "sendfile", "sendfile64", "memfd_secret":
+		"seccomp", "io_setup", "sync", "syncfs", "fsync", "fdatasync", "fadvise64", "cachestat", "splice", "sendfile", "sendfile64", "memfd_secret":
 		return true // absent answers them
 	}
 	return strings.HasPrefix(name, "io_uring_")
@@ -302,8 +302,9 @@ func absent() []*seccomp.Syscall {
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_VMA)),
 		// The host's requests of asynchronous reads and writes are limited together (fs.aio-max-nr).
 		fail(unix.ENOSYS, []string{"io_setup"}),
-		// They write what all programs of the host have not written yet. A sandbox has no disk, so they succeed without effect.
-		fail(0, []string{"sync", "syncfs"}),
+		// The first two write what all programs of the host have not written yet, the others have its disk write what it holds, also for a file that only the host
+		// writes, and each one waits for those before it. A sandbox has no disk, so they succeed without effect.
+		fail(0, []string{"sync", "syncfs", "fsync", "fdatasync"}),
 		// The limit on core files stays as the engine set it, at which the kernel starts no program of the host for a crash.
 		fail(0, []string{"prlimit64"}, is(0, 0), is(1, unix.RLIMIT_CORE), over(2, 0)),
 		fail(0, []string{"setrlimit"}, is(0, unix.RLIMIT_CORE)),

@@ -83,6 +83,14 @@ func TestProtectedFromItsProcesses(t *testing.T) {
 		{[]any{unix.SYS_CLONE, unix.CLONE_NEWUSER | int(unix.SIGCHLD), 0, 0, 0, 0}, unix.EPERM},
 		{[]any{unix.SYS_CLONE, unix.CLONE_NEWPID | upper, 0, 0, 0, 0}, unix.EPERM},
 		{[]any{unix.SYS_CLONE3, "pointer", 128}, unix.ENOSYS},
+		{[]any{unix.SYS_SYNC}, none},
+		{[]any{unix.SYS_SYNCFS, -1}, none}, // without effect: there is no such file
+		{[]any{unix.SYS_FSYNC, -1}, none},
+		{[]any{unix.SYS_FDATASYNC, -1}, none},
+		{[]any{unix.SYS_SYNC_FILE_RANGE, -1, 0, 0, 0}, none},
+		{[]any{unix.SYS_MSYNC, 1, 0, unix.MS_SYNC}, none}, // no address of a page
+		{[]any{unix.SYS_MSYNC, 1, 0, unix.MS_ASYNC}, unix.EINVAL},
+		{[]any{unix.SYS_IO_SETUP, 1, "pointer"}, unix.ENOSYS},
 	}
 	var numbers [][]any
 	for _, c := range calls {
