@@ -99,7 +99,7 @@ func TestUploadsOfAllKindsCount(t *testing.T) {
 	}
 }
 
-// Each object of an upload counts 8 KiB beside its bytes, in a form and in the files of a run.
+// Each object of an upload counts 48 KiB beside its bytes, in a form and in the files of a run.
 func TestEachObjectOfAnUploadCounts(t *testing.T) {
 	t.Parallel()
 	const objects, limit = 3, mib - 3*farm.ArtifactBytes
@@ -213,8 +213,7 @@ func runOf(contents ...string) map[string]any {
 // Fifty uploads at once get what the quota allows, and no more.
 func TestUploadsRaceForTheQuota(t *testing.T) {
 	t.Parallel()
-	const callers, share = 50, 100_000 - farm.ArtifactBytes
-	const fit = 10
+	const callers, fit, share = 50, 8, mib/8 - farm.ArtifactBytes
 	b, files := behindAJob(t, "1")
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -47,7 +47,7 @@ type TenantRequest struct {
 	MaxGPUs           *int     `json:"max_gpus,omitempty" doc:"GPUs of open sandboxes, together"`
 	MaxRunning        *int     `json:"max_running,omitempty" doc:"jobs that run at once; more stay queued"`
 	MaxQueued         *int     `json:"max_queued,omitempty" doc:"unfinished jobs"`
-	MaxStoredMB       *int     `json:"max_stored_mb,omitempty" doc:"MiB of artifacts, together, 8 KiB more for each; files beyond it stay in the sandbox"`
+	MaxStoredMB       *int     `json:"max_stored_mb,omitempty" doc:"MiB of artifacts, together, 48 KiB more for each; files beyond it stay in the sandbox"`
 	RequestsPerMinute *int     `json:"requests_per_minute,omitempty" doc:"API requests in a minute"`
 	MaxConnections    *int     `json:"max_connections,omitempty" doc:"API requests that are answered at once"`
 

@@ -21,7 +21,7 @@ type Quotas struct {
 	MaxGPUs           int     `toml:"max_gpus" min:"-1" doc:"GPUs of a tenant's open sandboxes, together."`
 	MaxRunning        int     `toml:"max_running" min:"-1" doc:"Jobs of a tenant that run at once. More stay queued, without an error. Reads of files and what ends or stops something do not count."`
 	MaxQueued         int     `toml:"-" doc:"Unfinished jobs of a tenant. Its default is Limits.MaxQueued."`
-	MaxStoredMB       int     `toml:"max_stored_mb" min:"-1" doc:"MiB of a tenant's artifacts, waiting uploads and linked files (8 KiB more for each), hibernated sandboxes, and long requests, results and events, together. New artifacts beyond it stay in the sandbox, uploads, links and long requests are refused, and long output is cut."`
+	MaxStoredMB       int     `toml:"max_stored_mb" min:"-1" doc:"MiB of a tenant's artifacts, waiting uploads and linked files (48 KiB more for each), hibernated sandboxes, and long requests, results and events, together. New artifacts beyond it stay in the sandbox, uploads, links and long requests are refused, and long output is cut."`
 	RequestsPerMinute int     `toml:"requests_per_minute" min:"-1" doc:"API requests of a tenant in a minute, among them each job of a batch, each message to a kernel of Jupyter and, after the first 20, each 20 files of an upload that go through the object store. As many may come at once; then one more for each part of the minute."`
 	MaxConnections    int     `toml:"max_connections" min:"-1" doc:"API requests of a tenant that are answered at once: waits, event streams, MCP calls and uploads among them."`
 }

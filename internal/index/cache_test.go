@@ -426,7 +426,7 @@ func TestTrimKeepsWhatIsUsed(t *testing.T) {
 	u, cache := newUpstream(t), newMemory()
 	cfg := u.config()
 	cfg.Cache, cfg.CacheMB = cache, 1
-	old, newer := random(t, 600_000), random(t, 400_000)
+	old, newer := random(t, 450_000), random(t, 350_000)
 	u.wheel("old", "old-1.0.whl", old)
 	u.wheel("newer", "newer-1.0.whl", newer)
 	_, first := serve(t, cfg)

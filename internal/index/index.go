@@ -197,7 +197,7 @@ type Config struct {
 	PyPIURL   string        `toml:"pypi_url" env:"SANDFARM_PYPI_INDEX_URL" default:"https://pypi.org/simple/" doc:"Python package index that sandboxes and image builds install from: its simple index."`
 	FilesURL  string        `toml:"files_url" default:"https://files.pythonhosted.org/" doc:"Addresses that links of the index may lead to, besides its own host. Separate several with commas."`
 	NpmURL    string        `toml:"npm_url" env:"SANDFARM_NPM_REGISTRY" default:"https://registry.npmjs.org/" doc:"npm registry that sandboxes and image builds install from."`
-	CacheMB   int           `toml:"cache_mb" default:"20480" min:"1" doc:"Space for packages in the object store, in MiB; each object counts 8 KiB more than it has. What was not used for longest is removed first."`
+	CacheMB   int           `toml:"cache_mb" default:"20480" min:"1" doc:"Space for packages in the object store, in MiB; each object counts 48 KiB more than it has. What was not used for longest is removed first."`
 	PageAge   time.Duration `toml:"page_age" default:"10m" min:"1ms" doc:"How long a project's page is used before the index is asked again."`
 	Timeout   time.Duration `toml:"timeout" default:"30s" min:"10ms" doc:"How long the index may send nothing before a request fails."`
 	MaxFileMB int           `toml:"-"` // largest file that is downloaded, in MiB

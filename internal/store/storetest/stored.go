@@ -157,6 +157,7 @@ func storageIsReserved(t *testing.T, factory Factory) {
 // emptyArtifactsAreCharged fills a tenant's storage with files without a byte, since each takes space of the object store and of its manifest.
 func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 	const limit = 1 << 20 / farm.ArtifactBytes
+	const rest = 1<<20 - limit*farm.ArtifactBytes // what one file has, so that all fill it
 	b := setup(t, factory)
 	b.storageQuota(t, 1)
 	job := b.running(t)
@@ -167,20 +168,20 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 		ok, _, err = b.ReserveStored(t.Context(), job, 1, want)
 		testbed.Check(t, err == nil && ok, "ReserveStored(%d) = %v, %v", want, ok, err)
 	}
-	var list []farm.Artifact
-	for i := range limit - 1 {
+	list := []farm.Artifact{b.file(job, "rest", rest)}
+	for i := range limit - 2 {
 		list = append(list, b.file(job, fmt.Sprintf("empty%d", i), 0))
 	}
 	free(1 << 20)
 	b.add(t, list...)
-	b.stored(t, store.Stored{Artifacts: limit - 1, Reserved: farm.ArtifactBytes}) // the rest is freed
+	b.stored(t, store.Stored{Bytes: rest, Artifacts: limit - 1, Reserved: farm.ArtifactBytes}) // the rest is freed
 	free(farm.ArtifactBytes)
 	b.add(t, b.file(job, "last", 0))
-	b.stored(t, store.Stored{Artifacts: limit})
+	b.stored(t, store.Stored{Bytes: rest, Artifacts: limit})
 	free(0)
 	used := b.used(t, farm.QuotaStoredMB)
 	testbed.Check(t, used == 1, "%v MiB are used, want 1", used)
-	n, err := b.DeleteArtifacts(t.Context(), list[:1])
+	n, err := b.DeleteArtifacts(t.Context(), list[1:2])
 	testbed.Check(t, err == nil && n == 1, "DeleteArtifacts = %d, %v", n, err)
 	free(farm.ArtifactBytes)
 }

@@ -1938,7 +1938,7 @@ export interface components {
             max_running?: number;
             /** @description open sandboxes */
             max_sandboxes?: number;
-            /** @description MiB of artifacts, together, 8 KiB more for each; files beyond it stay in the sandbox */
+            /** @description MiB of artifacts, together, 48 KiB more for each; files beyond it stay in the sandbox */
             max_stored_mb?: number;
             /** @description API requests in a minute */
             requests_per_minute?: number;
