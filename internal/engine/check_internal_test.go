@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -190,7 +191,7 @@ func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 	e, last := recorder(t)
 	c := e.NewChecker(Rules{})
 	for name, helper := range map[string]container.CreateRequest{
-		"": e.nvidiaHelper("farm/probe:1"), "-": e.quotaHelper("farm/probe:1"), "--": e.preloadHelper("python:1"), "farm-agent-v1-fill": e.fillHelper("python:1", "farm-agent-v1"),
+		"": e.nvidiaHelper("farm/probe:1"), "-": e.quotaHelper("farm/probe:1"), "farm-preload": e.preloadHelper("python:1"), "farm-agent-v1-fill": e.fillHelper("python:1", "farm-agent-v1"),
 	} {
 		name = strings.TrimLeft(name, "-")
 		_, err := e.createHelper(t.Context(), name, helper)
@@ -395,3 +396,11 @@ func change(field reflect.Value) bool {
 	}
 	return true
 }
+
+// EndDeadPreload is for tests.
+func (e *Engine) EndDeadPreload(ctx context.Context, now time.Time) error {
+	return e.endDeadPreload(ctx, now)
+}
+
+// PreloadLasts is for tests.
+const PreloadLasts = preloadTimeout + createTimeout

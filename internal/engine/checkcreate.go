@@ -78,7 +78,7 @@ func (c *Checker) createHelper(name string, tree any, got container.CreateReques
 	e := c.engine
 	made.Image = got.Image
 	if name == "" {
-		helpers := []container.CreateRequest{e.nvidiaHelper(got.Image), e.quotaHelper(got.Image), e.preloadHelper(got.Image)}
+		helpers := []container.CreateRequest{e.nvidiaHelper(got.Image), e.quotaHelper(got.Image)}
 		if runtime := got.HostConfig.Runtime; runtime != "" && c.allowsRuntime(runtime) {
 			helpers = append(helpers, e.runtimeHelper(got.Image, runtime))
 		}
@@ -87,6 +87,10 @@ func (c *Checker) createHelper(name string, tree any, got container.CreateReques
 				break
 			}
 		}
+		return made, err
+	}
+	if name == e.preloadName() {
+		made.Body, err = compare(tree, e.preloadHelper(got.Image))
 		return made, err
 	}
 	if mounts := got.HostConfig.Mounts; len(mounts) == 1 {

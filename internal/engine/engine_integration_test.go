@@ -396,3 +396,24 @@ func TestDialTellsWhyTheCommandEnded(t *testing.T) {
 	_, err = b.Dial(gone, id, []string{"/sandfarm/agent", "echo"}, "")
 	testbed.Check(t, errors.Is(err, context.Canceled), "dial of a caller that is gone: %v", err)
 }
+
+// One worker of a node reads images at a time. What a worker that was killed has left is removed when it is too old to be another's.
+func TestPreloadOfAnotherWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	name := b.cfg.Namespace + "-preload"
+	out, err := exec.Command("docker", "create", "--name", name, "--label", engine.LabelNamespace+"="+b.cfg.Namespace, "--label", engine.LabelRole+"="+engine.RoleHelper, b.image, "x").CombinedOutput()
+	testbed.Require(t, err == nil, "%v: %s", err, out)
+	made := time.Now()
+	testbed.Must(t, b.Preload(t.Context(), b.image))
+	there := func() bool { return exec.Command("docker", "inspect", name).Run() == nil }
+	for _, c := range []struct {
+		age  time.Duration
+		want bool
+	}{{engine.PreloadLasts - time.Minute, true}, {engine.PreloadLasts + time.Minute, false}, {0, false}} {
+		testbed.Must(t, b.EndDeadPreload(t.Context(), made.Add(c.age)))
+		testbed.Check(t, there() == c.want, "after %s the container is there: %v", c.age, !c.want)
+	}
+	testbed.Must(t, b.Preload(t.Context(), b.image))
+	testbed.Check(t, !there(), "a Preload has left its container")
+}

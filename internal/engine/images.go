@@ -62,12 +62,19 @@ func (e *Engine) Images(ctx context.Context) ([]farm.Image, error) {
 // preloadTimeout bounds Preload, on a disk that is slow.
 const preloadTimeout = 10 * time.Minute
 
-// Preload implements node.Preloader. The engine reads the files, for an export that nobody keeps. It does nothing if the engine is on another host.
+// preloadName is the name of the container of a Preload. Only one container can have it, so one worker of a node reads images at a time.
+func (e *Engine) preloadName() string { return e.namespace + "-preload" }
+
+// Preload implements node.Preloader. The engine reads the files, for an export that nobody keeps. It does nothing if the engine is on another host, or while
+// another worker reads an image.
 func (e *Engine) Preload(ctx context.Context, image string) (err error) {
 	if !strings.HasPrefix(e.cli.DaemonHost(), "unix://") {
 		return nil
 	}
-	id, err := e.createHelper(ctx, "", e.preloadHelper(image))
+	id, err := e.createHelper(ctx, e.preloadName(), e.preloadHelper(image))
+	if cerrdefs.IsConflict(err) {
+		return e.endDeadPreload(ctx, time.Now())
+	}
 	if err != nil {
 		return err
 	}
@@ -81,6 +88,20 @@ func (e *Engine) Preload(ctx context.Context, image string) (err error) {
 		_, err = io.Copy(io.Discard, files)
 		return err
 	})
+}
+
+// endDeadPreload removes the container of a Preload that has lasted too long: its worker was killed.
+func (e *Engine) endDeadPreload(ctx context.Context, now time.Time) error {
+	helpers, err := e.containers(ctx, filters.Arg("label", LabelRole+"="+RoleHelper))
+	if err != nil {
+		return err
+	}
+	for _, helper := range helpers {
+		if slices.Contains(helper.Names, "/"+e.preloadName()) && now.Sub(time.Unix(helper.Created, 0)) > preloadTimeout+createTimeout {
+			return e.Remove(ctx, helper.ID)
+		}
+	}
+	return nil
 }
 
 // rank puts the image that is tagged latest before others of its name.

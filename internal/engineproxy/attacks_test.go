@@ -36,6 +36,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 		{"GET", own + "/archive?path=/etc", ""},
 		{"GET", own + "/logs?stdout=1", ""},
 		{"GET", own + "/export", ""}, // of a sandbox
+		{"GET", other + "/export", ""},
 		{"GET", own + "/top", ""},
 		{"GET", own + "/changes", ""},
 		{"GET", own + "/attach/ws?stream=1", ""},
