@@ -3,6 +3,7 @@
 package store_test
 
 import (
+	"bytes"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"encoding/hex"
 	"os"
@@ -146,6 +147,11 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 		_, err = s.Accept(ctx, storetest.CloseJob(a.Sandbox.ID))
 		testbed.Check(t, err == nil, "at %d %% of the memory limit a close was refused: %v", c.percent, err)
 	}
+	key, err := first.LinkKey(ctx)
+	testbed.Must(t, err)
+	testbed.Must(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+	got, err := first.LinkKey(ctx)
+	testbed.Check(t, err == nil && bytes.Equal(got, key), "the key of links where Redis is full: %x, %v", got, err)
 }
 
 // shebang makes Redis refuse a script on a cluster when it touches keys of several slots, declared or not. Without it a script may touch all slots of its
