@@ -20,12 +20,20 @@ type deflater struct {
 	fast, storing *flate.Writer // nil until used
 	now           *flate.Writer // one of them
 	left          int           // bytes to compress
+	held          int           // bytes that now has, and has not compressed
 }
+
+const (
+	// windowBytes is how much compress/flate compresses at once, with BestSpeed, when more comes.
+	windowBytes = 1<<16 - 1
+	// endBytes is what the end of a stream and the begin of the next one cost, as bytes to compress: a zip may have 16,000 of them.
+	endBytes = 4 << 10
+)
 
 func newDeflater(ctx context.Context) *deflater { return &deflater{ctx: ctx, left: gzipTo} }
 
 func (d *deflater) begin(to io.Writer) (err error) {
-	d.to = to
+	d.to, d.held = to, 0
 	if d.left == 0 {
 		return d.use(&d.storing, flate.NoCompression)
 	}
@@ -46,7 +54,12 @@ func (d *deflater) use(w **flate.Writer, level int) (err error) {
 func (d *deflater) Write(p []byte) (n int, err error) {
 	if d.left > 0 {
 		n = min(len(p), d.left)
-		err := d.send(n, func() error {
+		d.held += n
+		size := max(0, d.held-1) / windowBytes * windowBytes
+		if d.held -= size; n == d.left {
+			size += d.held
+		}
+		err := d.send(size, func() error {
 			if _, err := d.now.Write(p[:n]); err != nil || d.left > n {
 				return err
 			}
@@ -80,7 +93,7 @@ func (d *deflater) send(size int, compress func() error) error {
 }
 
 // Close ends the stream that begin began.
-func (d *deflater) Close() error { return d.send(0, d.now.Close) }
+func (d *deflater) Close() error { return d.send(d.held+endBytes, d.now.Close) }
 
 // writeGzip writes content as gzip, by a deflater, and returns its length.
 func writeGzip(ctx context.Context, to io.Writer, content io.Reader) (n int64, err error) {

@@ -131,24 +131,32 @@ func TestAnswersAreCompressedOnACore(t *testing.T) {
 	t.Parallel()
 	memory := budget.New(0)
 	testbed.TakeCores(t, memory, "acme")
-	for name, send := range map[string]func(*gin.Context, io.Reader) error{"gzip": rest.SendTar, "zip": rest.SendZip} {
-		for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
+	for name, c := range map[string]struct {
+		send  func(*gin.Context, io.Reader) error
+		sizes map[int]bool // of a file; whether all of it is sent
+	}{
+		"gzip": {rest.SendTar, map[int]bool{60 << 10: true, 60<<10 + 1: false, 1 << 20: false}}, // the end counts as 4 KiB
+		"zip":  {rest.SendZip, map[int]bool{0: true, 28 << 10: true, 28<<10 + 1: false}},        // of two files
+	} {
+		for size, want := range c.sizes {
 			answer := httptest.NewRecorder()
-			c, _ := gin.CreateTestContext(answer)
-			c.Request = httptest.NewRequestWithContext(testbed.Abandoned(t, memory, "acme"), http.MethodGet, "/", http.NoBody)
-			c.Request.Header.Set("Accept-Encoding", "gzip")
+			ctx, _ := gin.CreateTestContext(answer)
+			ctx.Request = httptest.NewRequestWithContext(testbed.Abandoned(t, memory, "acme"), http.MethodGet, "/", http.NoBody)
+			ctx.Request.Header.Set("Accept-Encoding", "gzip")
 			var content bytes.Buffer
 			if name == "zip" {
 				packer := tar.NewWriter(&content)
-				testbed.Must(t, packer.WriteHeader(&tar.Header{Name: "f", Mode: 0o600, Size: int64(size)}))
-				_, _ = packer.Write(make([]byte, size))
+				for range 2 {
+					testbed.Must(t, packer.WriteHeader(&tar.Header{Name: "f", Mode: 0o600, Size: int64(size)}))
+					_, _ = packer.Write(make([]byte, size))
+				}
 				testbed.Must(t, packer.Close())
 			} else {
 				_, _ = content.Write(make([]byte, size))
 			}
 			sent := func() (ok bool) {
 				defer func() { ok = recover() == nil && ok }() // http.ErrAbortHandler: the answer breaks off
-				return send(c, &content) == nil
+				return c.send(ctx, &content) == nil
 			}()
 			testbed.Check(t, sent == want, "%s of %d bytes, without a core: sent %v", name, size, sent)
 		}
