@@ -241,7 +241,7 @@ func (t *treeSaver) all(content io.Reader) error {
 			return fmt.Errorf("the directory has more than %s or %d files: copy a part of it", size(maxCopyBytes), maxCopyFiles)
 		}
 		if err := t.member(h, from); err != nil {
-			failures = append(failures, fmt.Errorf("save %s: %w", printable(h.Name), err))
+			failures = append(failures, fmt.Errorf("save %s: %w", cell(h.Name), err))
 		}
 		if len(failures) > maxNotSaved {
 			return errors.Join(failures...)

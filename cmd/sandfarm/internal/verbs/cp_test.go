@@ -124,6 +124,15 @@ func TestCopyOfADirectoryStaysInside(t *testing.T) {
 	}
 }
 
+// Code of the sandbox chooses the names, also of what is not saved: they neither reach the terminal as they are nor begin a line.
+func TestCopyShowsNamesInALine(t *testing.T) {
+	t.Parallel()
+	const tail = "\x1b]0;title\x07\nforged\u202e"
+	f := serveTree(t, tar.Header{Name: ".hidden" + tail, Typeflag: tar.TypeReg}, tar.Header{Name: "../out" + tail, Typeflag: tar.TypeReg}, tar.Header{Name: "saved" + tail, Typeflag: tar.TypeReg})
+	got := call(t, f.URL, "cp", "-r", "sbx_1:d", filepath.Join(t.TempDir(), "here"))
+	testbed.Check(t, strings.Count(got, "forged") >= 3 && !strings.Contains(got, "\nforged") && !strings.ContainsAny(got, "\x1b\x07\u202e"), "%q", got)
+}
+
 func TestCopyNamesTheFirstThatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	for n, more := range map[int]string{10: "", 11: "1 more file", 12: "2 more files"} {

@@ -26,7 +26,7 @@ import (
 type saver struct {
 	c        *client.Client
 	root     *os.Root
-	say      func(format string, args ...any)
+	say      func(format string, args ...any) // a line, in which code of a sandbox chose names
 	dir      string // as the user wrote it, for messages
 	autoload *Autoload
 }
@@ -40,7 +40,7 @@ func (a *app) newSaver(c *client.Client, dir string) (*saver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open directory for results: %w", err)
 	}
-	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
+	say := func(format string, args ...any) { fmt.Fprintln(a.Err, cell(fmt.Sprintf(format, args...))) }
 	return &saver{c: c, root: root, say: say, dir: dir, autoload: NewAutoload(runtime.GOOS, a.Getenv("PATH"))}, nil
 }
 
