@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"syscall"
@@ -125,24 +124,30 @@ func sockets() []*seccomp.Syscall {
 	return rules
 }
 
-// controls allows the commands of ioctl, except those for which the kernel starts modprobe before it asks who calls: a terminal's line
-// discipline (TIOCSETD), bridges and VLANs; and those that ask when something was received, see socketOptions.
+// controls allows the commands of ioctl, by their type and number: their lower 16 bits. Without those for which the kernel starts modprobe before it asks who
+// calls: a terminal's line discipline (TIOCSETD), bridges and VLANs; those that ask when something was received, see socketOptions; and those of file systems,
+// of which a sandbox has the engine's by /etc/hosts: FS_IOC_GETFSMAP reads the map of the whole disk without giving way to others, and BTRFS_IOC_SYNC writes what
+// all programs have not written yet.
 func controls() []*seccomp.Syscall {
-	const sign = uint64(math.MaxUint32) << 32  // programs with musl pass a command of the upper half with its sign
-	stamps := []uint64{0x80108906, 0x80108907} // SIOCGSTAMP_NEW and SIOCGSTAMPNS_NEW of linux/sockios.h
-	signed := make([]uint64, len(stamps))
-	for i, n := range stamps {
-		signed[i] = sign | n
-	}
-	var rules []*seccomp.Syscall
-	for _, r := range append(allBut(1<<32, append(stamps,
+	const bits = 1 << 16
+	refused := []uint64{
 		unix.TIOCSETD,
-		unix.SIOCGSTAMP, unix.SIOCGSTAMPNS,
+		unix.SIOCGSTAMP, unix.SIOCGSTAMPNS, // and those with 64 bits
 		unix.SIOCGIFBR, unix.SIOCSIFBR,
 		unix.SIOCADDDLCI, unix.SIOCDELDLCI, unix.SIOCGIFVLAN, unix.SIOCSIFVLAN,
 		unix.SIOCBRADDBR, unix.SIOCBRDELBR, unix.SIOCBRADDIF, unix.SIOCBRDELIF,
-	)...), block{sign | 1<<31, 1 << 31}.without(signed)...) {
-		rules = append(rules, allow([]string{"ioctl"}, within(1, r)))
+	}
+	copies := []uint64{unix.FICLONE % bits, unix.FICLONERANGE % bits, unix.FIDEDUPERANGE % bits} // which a file without them answers in another way
+	for number := range uint64(256) {
+		refused = append(refused, 'X'<<8|number)
+		if btrfs := 0x94<<8 | number; !slices.Contains(copies, btrfs) {
+			refused = append(refused, btrfs)
+		}
+	}
+	var rules []*seccomp.Syscall
+	for _, b := range allBut(bits, refused...) {
+		command := specs.LinuxSeccompArg{Index: 1, Value: (bits - 1) &^ (b.size - 1), ValueTwo: b.first, Op: specs.OpMaskedEqual}
+		rules = append(rules, allow([]string{"ioctl"}, command))
 	}
 	return rules
 }
