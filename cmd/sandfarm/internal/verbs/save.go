@@ -27,7 +27,7 @@ type saver struct {
 	c        *client.Client
 	root     *os.Root
 	say      func(format string, args ...any) // a line, in which code of a sandbox chose names
-	dir      string // as the user wrote it, for messages
+	dir      string                           // as the user wrote it, for messages
 	autoload *Autoload
 }
 
