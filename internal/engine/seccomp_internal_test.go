@@ -129,6 +129,8 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		{"FS_IOC_GETFSMAP with its sign", "ioctl", [6]uint64{3, 0xffffffffc0c0583b}, false},
 		{"what precedes those of file systems", "ioctl", [6]uint64{3, 0xc0c057ff}, true},
 		{"what follows them", "ioctl", [6]uint64{3, 0xc0c05900}, true},
+		{"what precedes those of btrfs", "ioctl", [6]uint64{3, 0x93ff}, true},
+		{"what follows those", "ioctl", [6]uint64{3, 0x9500}, true},
 		{"BTRFS_IOC_SYNC", "ioctl", [6]uint64{3, 0x9408}, false},
 		{"BTRFS_IOC_START_SYNC", "ioctl", [6]uint64{3, 0x80089418}, false},
 		{"FICLONE, without which Python's Path.copy fails", "ioctl", [6]uint64{3, 0x40049409}, true},

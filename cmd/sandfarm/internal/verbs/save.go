@@ -71,7 +71,7 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 			err = s.save(name, artifact.SHA256, func() (io.ReadCloser, error) { return s.c.Download(ctx, artifact) })
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("save %s: %w", artifact.Path, err))
+			failures = append(failures, fmt.Errorf("save %s: %w", cell(artifact.Path), err))
 		}
 		if ctx.Err() != nil {
 			break
