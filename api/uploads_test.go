@@ -42,7 +42,7 @@ func (b *bundle) kept() int64 {
 // An upload at the quota is accepted, and one byte more is refused, with and without a known length; none of it stays.
 func TestUploadsCountAsStored(t *testing.T) {
 	t.Parallel()
-	const limit = 2*mib - farm.ArtifactBytes
+	const limit = 2*mib - farm.ObjectBytes
 	for name, body := range map[string]func([]byte) any{
 		"KnownLength":   func(p []byte) any { return p },
 		"UnknownLength": func(p []byte) any { return io.MultiReader(bytes.NewReader(p)) },
@@ -102,10 +102,10 @@ func TestUploadsOfAllKindsCount(t *testing.T) {
 // Each object of an upload counts 48 KiB beside its bytes, in a form and in the files of a run.
 func TestEachObjectOfAnUploadCounts(t *testing.T) {
 	t.Parallel()
-	const objects, limit = 3, mib - 3*farm.ArtifactBytes
+	const objects, limit = 3, mib - 3*farm.ObjectBytes
 	for size, status := range map[int]int{limit - 1: http.StatusAccepted, limit: http.StatusAccepted, limit + 1: http.StatusTooManyRequests} {
 		contents := []string{strings.Repeat("x", 100_000), strings.Repeat("x", 200_000), strings.Repeat("x", size-300_000)}
-		want := int64(size + objects*farm.ArtifactBytes)
+		want := int64(size + objects*farm.ObjectBytes)
 		if status != http.StatusAccepted {
 			want = 0
 		}
@@ -123,7 +123,7 @@ func TestEachObjectOfAnUploadCounts(t *testing.T) {
 func TestSmallFilesCountAsStored(t *testing.T) {
 	t.Parallel()
 	b, files := behindAJob(t, "1")
-	form, kind := filesOf(beyondInline(mib / farm.ArtifactBytes)...)
+	form, kind := filesOf(beyondInline(mib / farm.ObjectBytes)...)
 	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", strings.TrimSuffix(files, "/")+"?wait=0", form, append(asAcme(), "Content-Type", kind)...)
 	if b.kept() != 0 || len(b.blobs.keys()) != 0 {
 		t.Errorf("a refused upload leaves %d bytes counted, and %d objects", b.kept(), len(b.blobs.keys()))
@@ -213,7 +213,7 @@ func runOf(contents ...string) map[string]any {
 // Fifty uploads at once get what the quota allows, and no more.
 func TestUploadsRaceForTheQuota(t *testing.T) {
 	t.Parallel()
-	const callers, fit, share = 50, 8, mib/8 - farm.ArtifactBytes
+	const callers, fit, share = 50, 8, mib/8 - farm.ObjectBytes
 	b, files := behindAJob(t, "1")
 	var wg sync.WaitGroup
 	var mu sync.Mutex

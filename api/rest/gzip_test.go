@@ -126,7 +126,7 @@ func TestAnswersAreSentAsTheyAreWithoutMemoryToCompressThem(t *testing.T) {
 	}
 }
 
-// Compressing 16 MiB takes 0.3 s: answers are compressed on the cores of their tenant, here on none, and stored without.
+// Compressing 16 MiB takes 0.3 s: answers are compressed on the cores of their tenant. This one gets none before its caller leaves.
 func TestAnswersAreCompressedOnACore(t *testing.T) {
 	t.Parallel()
 	memory := budget.New(0)

@@ -193,14 +193,14 @@ type charge struct {
 // object reserves an object of this size, by farm.StoredBytes; -1: its bytes are reserved as they come.
 func (c *charge) object(ctx context.Context, size int64) error {
 	if size < 0 {
-		return c.take(ctx, farm.ArtifactBytes)
+		return c.take(ctx, farm.ObjectBytes)
 	}
 	if more := c.used + farm.StoredBytes(size); more > c.reserved {
 		if err := c.reserve(ctx, more); err != nil {
 			return err
 		}
 	}
-	c.used += farm.ArtifactBytes
+	c.used += farm.ObjectBytes
 	return nil
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -396,11 +395,3 @@ func change(field reflect.Value) bool {
 	}
 	return true
 }
-
-// EndDeadPreload is for tests.
-func (e *Engine) EndDeadPreload(ctx context.Context, now time.Time) error {
-	return e.endDeadPreload(ctx, now)
-}
-
-// PreloadLasts is for tests.
-const PreloadLasts = preloadTimeout + createTimeout

@@ -307,7 +307,7 @@ func absent() []*seccomp.Syscall {
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_VMA)),
 		// The host's requests of asynchronous reads and writes are limited together (fs.aio-max-nr).
 		fail(unix.ENOSYS, []string{"io_setup"}),
-		// The first two write what all programs of the host have not written yet, the others have its disk write what it holds, also for a file that only the host
+		// The first two write what all programs of the host have not written yet, the others flush the cache of its disk, also for a file that only the host
 		// writes, and each one waits for those before it. A sandbox has no disk, so they succeed without effect.
 		fail(0, []string{"sync", "syncfs", "fsync", "fdatasync"}),
 		// The limit on core files stays as the engine set it, at which the kernel starts no program of the host for a crash.

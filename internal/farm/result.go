@@ -189,12 +189,12 @@ type FileEntry struct {
 // OutputDir begins the paths of artifacts that are not files of the workspace: whole outputs and large displays.
 const OutputDir = ".output/"
 
-// ArtifactBytes is what an artifact counts against max_stored_mb beside its size: MinIO keeps two folders and a file for it, however small it is, and ext4 has an
+// ObjectBytes is what an artifact counts against max_stored_mb beside its size: MinIO keeps two folders and a file for it, however small it is, and ext4 has an
 // inode for each 16 KiB of a disk. The farm keeps an entry in the manifest of its job.
-const ArtifactBytes = 48 << 10
+const ObjectBytes = 48 << 10
 
 // StoredBytes is what an artifact, an object of an upload or the copy of a file of this size counts against max_stored_mb, and an object of the package cache against index.cache_mb.
-func StoredBytes(size int64) int64 { return size + ArtifactBytes }
+func StoredBytes(size int64) int64 { return size + ObjectBytes }
 
 // Artifact is a file that a job made, kept in the object store. Its link is made when it is requested.
 type Artifact struct {

@@ -157,7 +157,7 @@ func TestDamagedPageInCache(t *testing.T) {
 
 func TestTrim(t *testing.T) {
 	t.Parallel()
-	const mib, each = 1 << 20, farm.ArtifactBytes
+	const mib, each = 1 << 20, farm.ObjectBytes
 	begun := time.Now()
 	for name, c := range map[string]struct {
 		sizes []int // in the order of their age, the oldest first
@@ -236,7 +236,7 @@ func TestSmallValuesAreTrimmedAutomatically(t *testing.T) {
 	u, cache := newUpstream(t), newMemory()
 	cfg := u.config()
 	cfg.Cache = cache
-	const all = 1<<20/farm.ArtifactBytes + 1
+	const all = 1<<20/farm.ObjectBytes + 1
 	path := func(i int) string { return fmt.Sprintf("/pypi/files/p%d/p%d.whl", i, i) }
 	for i := range all {
 		u.wheel(fmt.Sprint("p", i), fmt.Sprintf("p%d.whl", i), fmt.Append(nil, i))
@@ -467,7 +467,7 @@ func TestTrimRemovesMarks(t *testing.T) {
 		}
 		put("index/file/a", 1, time.Hour)
 		put("index/used/file/a", 1, time.Minute)
-		put("index/file/b", 1<<20-4*one-farm.ArtifactBytes+over, 0)
+		put("index/file/b", 1<<20-4*one-farm.ObjectBytes+over, 0)
 		put("index/used/file/b", 1, 0)
 		put("index/used/file/gone", 1, 0)
 		x, err := index.New(index.Config{Cache: cache, CacheMB: 1})

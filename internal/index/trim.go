@@ -45,7 +45,7 @@ func (o *oldest) Pop() any {
 	return last
 }
 
-// Trim reduces the cache to CacheMB and removes first what was not used for longest. Each value and each mark counts farm.ArtifactBytes more than it has,
+// Trim reduces the cache to CacheMB and removes first what was not used for longest. Each value and each mark counts farm.ObjectBytes more than it has,
 // for the blocks that the object store keeps of the smallest object. The index calls it as the cache grows. It needs
 // memory for the removed values, and some bytes for each file that was used since it was stored.
 func (x *Index) Trim(ctx context.Context) error {

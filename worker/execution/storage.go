@@ -83,7 +83,7 @@ func (c *collector) kept() int64 {
 	kept := c.stored
 	for _, r := range c.rich {
 		if r.Artifact != nil {
-			kept += farm.ArtifactBytes
+			kept += farm.ObjectBytes
 		}
 	}
 	for _, o := range c.outputs {

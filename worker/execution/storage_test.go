@@ -78,7 +78,7 @@ func notes(r *farm.Result, part string) int {
 // Files fill a tenant's storage to the last byte; what does not fit stays in the workspace, and the caller reads why.
 func TestFilesBeyondTheStorageStayInTheWorkspace(t *testing.T) {
 	t.Parallel()
-	const mb, each = 1 << 20, farm.ArtifactBytes
+	const mb, each = 1 << 20, farm.ObjectBytes
 	const half = (mb - 3*each) / 2 // of what three files have
 	k := setupTakeovers(t, 2, 2)
 	k.quota(1)

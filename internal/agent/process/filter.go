@@ -65,7 +65,7 @@ func rules(agent []uint32) []rule {
 		{unix.SYS_SETNS, unix.EPERM, nil},
 		{unix.SYS_CLONE, unix.EPERM, []condition{{0, hasAnyOf, []uint32{namespaces}}}},
 		{unix.SYS_CLONE3, unix.ENOSYS, nil}, // its flags lie in memory; the C library uses clone then
-		// gVisor has the host's disk write what it holds, also for a file that only the host writes.
+		// gVisor has the host's disk flush its cache, also for a file that only the host writes.
 		{unix.SYS_SYNC, 0, nil},
 		{unix.SYS_SYNCFS, 0, nil},
 		{unix.SYS_FSYNC, 0, nil},

@@ -114,7 +114,7 @@ func generatedLua(limits farm.Limits) string {
 	}
 	end()
 	fmt.Fprintf(&b, "local SHARE, DEPTH, STOPS, END_MESSAGE, ARTIFACT_BYTES = %d, %d, %d, %d, %d\n",
-		limits.QueueShare, limits.MaxQueueDepth, MaxStops, endMessageBytes, farm.ArtifactBytes)
+		limits.QueueShare, limits.MaxQueueDepth, MaxStops, endMessageBytes, farm.ObjectBytes)
 	return b.String()
 }
 

@@ -90,7 +90,7 @@ func uploadsEndWithTheirJob(t *testing.T, factory Factory) {
 // hour after its last sign of life. Only the latter may exceed the quota, as results of reads do.
 func copiesAreCharged(t *testing.T, factory Factory) {
 	const limit, room = 1 << 20, 64 << 20
-	const link, content = limit - farm.ArtifactBytes, room - farm.ArtifactBytes // what the files may have
+	const link, content = limit - farm.ObjectBytes, room - farm.ObjectBytes // what the files may have
 	b := setup(t, factory)
 	b.storageQuota(t, limit>>20)
 	linked, read := b.running(t), b.running(t)

@@ -75,7 +75,7 @@ func storedIsExact(t *testing.T, factory Factory) {
 
 // storageIsReserved fills a tenant's storage to its limit, and frees it again.
 func storageIsReserved(t *testing.T, factory Factory) {
-	const limit, each = 10 << 20, farm.ArtifactBytes
+	const limit, each = 10 << 20, farm.ObjectBytes
 	b := setup(t, factory)
 	b.storageQuota(t, limit>>20)
 	job, other := b.running(t), b.running(t)
@@ -156,8 +156,8 @@ func storageIsReserved(t *testing.T, factory Factory) {
 
 // emptyArtifactsAreCharged fills a tenant's storage with files without a byte, since each takes space of the object store and of its manifest.
 func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
-	const limit = 1 << 20 / farm.ArtifactBytes
-	const rest = 1<<20 - limit*farm.ArtifactBytes // what one file has, so that all fill it
+	const limit = 1 << 20 / farm.ObjectBytes
+	const rest = 1<<20 - limit*farm.ObjectBytes // what one file has, so that all fill it
 	b := setup(t, factory)
 	b.storageQuota(t, 1)
 	job := b.running(t)
@@ -174,8 +174,8 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 	}
 	free(1 << 20)
 	b.add(t, list...)
-	b.stored(t, store.Stored{Bytes: rest, Artifacts: limit - 1, Reserved: farm.ArtifactBytes}) // the rest is freed
-	free(farm.ArtifactBytes)
+	b.stored(t, store.Stored{Bytes: rest, Artifacts: limit - 1, Reserved: farm.ObjectBytes}) // the rest is freed
+	free(farm.ObjectBytes)
 	b.add(t, b.file(job, "last", 0))
 	b.stored(t, store.Stored{Bytes: rest, Artifacts: limit})
 	free(0)
@@ -183,7 +183,7 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 	testbed.Check(t, used == 1, "%v MiB are used, want 1", used)
 	n, err := b.DeleteArtifacts(t.Context(), list[1:2])
 	testbed.Check(t, err == nil && n == 1, "DeleteArtifacts = %d, %v", n, err)
-	free(farm.ArtifactBytes)
+	free(farm.ObjectBytes)
 }
 
 // manifestsAreCharged has the lists of a tenant's artifacts among what it has in Redis: a new job is refused beyond the bound, and the count follows
@@ -251,7 +251,7 @@ func storageRace(t *testing.T, factory Factory) {
 		wg.Go(func() {
 			ok, _, err := b.ReserveStored(t.Context(), job, 1, share)
 			if err == nil && ok {
-				err = b.AddArtifacts(t.Context(), 0, []farm.Artifact{b.file(job, "a", share-farm.ArtifactBytes)})
+				err = b.AddArtifacts(t.Context(), 0, []farm.Artifact{b.file(job, "a", share-farm.ObjectBytes)})
 				mu.Lock()
 				granted++
 				mu.Unlock()
@@ -263,7 +263,7 @@ func storageRace(t *testing.T, factory Factory) {
 	}
 	wg.Wait()
 	testbed.Check(t, granted == 10, "%d of %d callers stored a tenth of the limit each", granted, callers)
-	b.stored(t, store.Stored{Bytes: 10 * (share - farm.ArtifactBytes), Artifacts: 10})
+	b.stored(t, store.Stored{Bytes: 10 * (share - farm.ObjectBytes), Artifacts: 10})
 }
 
 // storedIsRepaired: counts that are wrong are corrected, and the correction says by how much.

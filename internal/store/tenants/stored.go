@@ -17,7 +17,7 @@ import (
 // Stored is what a tenant keeps in the object store.
 type Stored struct {
 	Bytes     int64 // of its artifacts
-	Artifacts int64 // each counts farm.ArtifactBytes against the limit, beside its bytes
+	Artifacts int64 // each counts farm.ObjectBytes against the limit, beside its bytes
 	Reserved  int64 // bytes that running jobs have reserved and not recorded yet, and checkpoints of hibernated sandboxes; they count against the limit
 	Kept      int64 // bytes of uploads that no job has read yet, of copies of files for callers, and of documents of records; they count against the limit
 }
@@ -37,7 +37,7 @@ func (s *Store) Stored(ctx context.Context, tenant string) (Stored, error) {
 }
 
 // Used is how many bytes count against the tenant's limit.
-func (s Stored) Used() int64 { return s.Bytes + s.Artifacts*farm.ArtifactBytes + s.Reserved + s.Kept }
+func (s Stored) Used() int64 { return s.Bytes + s.Artifacts*farm.ObjectBytes + s.Reserved + s.Kept }
 
 // keepLease is how long the uploads of a job that is not accepted may be in the object store without a sign of life of the process that writes
 // them. Then they are removed: that process has died.

@@ -3,7 +3,7 @@ import fcntl
 import os
 
 GETFSMAP, FSGETXATTR, BTRFS_SYNC = 0xC0C0583B, 0x801C581F, 0x9408
-everything = bytes(96) + b"\xff" * 8 + b"\xff" * 24 + bytes(64)  # the keys of a struct fsmap_head: from the first to the last block
+everything = bytes(128) + b"\xff" * 32 + bytes(32)  # a struct fsmap_head: its keys, at 64 and 128, are the first and the last block
 for name in ("/etc/hosts", "/etc/resolv.conf", "/usr/bin/env"):
     fd = os.open(name, os.O_RDONLY)
     for command in (GETFSMAP, FSGETXATTR, BTRFS_SYNC):
