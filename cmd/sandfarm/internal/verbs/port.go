@@ -23,7 +23,10 @@ func (a *app) portForward() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "port-forward ID [LOCAL:]PORT…", Short: "Listen here and carry connections to ports of a sandbox",
 		Long: `Listen on 127.0.0.1 and carry each connection to a port of a sandbox, until Ctrl-C. Any protocol over TCP works. LOCAL 0 takes a free port. A
-connection that cannot be made is closed, and the reason is printed; the next one is tried anew.`,
+connection that cannot be made is closed, and the reason is printed; the next one is tried anew.
+
+In a browser open the printed name below localhost: a browser sends the cookies of 127.0.0.1 to all of its ports, and that of a dashboard
+at 127.0.0.1 would be known to the code in the sandbox.`,
 		Example: `  sandfarm port-forward sbx_… 8888
   sandfarm port-forward sbx_… 8080:80 0:5432`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
@@ -52,7 +55,8 @@ connection that cannot be made is closed, and the reason is printed; the next on
 			}
 			stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 			defer stop()
-			_, _ = fmt.Fprintf(a.Err, "%s goes to port %d of %s\n", l.Addr(), port, args[0])
+			_, at, _ := net.SplitHostPort(l.Addr().String())
+			_, _ = fmt.Fprintf(a.Err, "%s goes to port %d of %s; in a browser: http://%s.localhost:%s\n", l.Addr(), port, args[0], strings.ReplaceAll(box.ID, "_", "-"), at)
 			all.Go(func() { a.forward(ctx, c, l, args[0], port, slots, &all) })
 		}
 		<-ctx.Done()
