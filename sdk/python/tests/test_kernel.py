@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,16 @@ def test_a_message_is_laid_out_as_the_farm_reads_it() -> None:
     data = encode("shell", [b"{}", b"", b"\x00"])
     assert data[:48] == b"".join(number.to_bytes(8, "little") for number in (5, 48, 53, 55, 55, 56))
     assert decode(data) == ("shell", [b"{}", b"", b"\x00"])
+
+
+def test_a_kernel_imports_nothing_of_the_notebooks_folder(tmp_path: Path) -> None:
+    verb = Path(__file__).parents[3] / "cmd/sandfarm/internal/verbs/kernel.go"
+    start = re.search(r'^const closedPath = "(.+)"$', verb.read_text(), re.MULTILINE)
+    assert start
+    (tmp_path / "httpx.py").write_text("raise SystemExit('code of the folder ran')")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    ran = subprocess.run([sys.executable, "-c", start[1] + "import sandfarm.kernel"], cwd=tmp_path, env=env, stderr=subprocess.PIPE)
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 def test_a_kernel_sends_the_key_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

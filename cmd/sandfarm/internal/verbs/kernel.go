@@ -86,7 +86,6 @@ Getting started:
 			return err
 		}
 		spec.Argv = append([]string{python}, spec.Argv...)
-		env[safePath] = "1"
 		if spec.Display == "" {
 			spec.Display = "Python 3 (Sandfarm)"
 			if image != "" {
@@ -152,8 +151,9 @@ func imageLanguage(ctx context.Context, farm *client.Client, image string) (stri
 	return "", usagef("--image %q: the farm has the images %s", image, strings.Join(names, ", "))
 }
 
-// safePath is a variable with which Python does not import what is in the current directory: notebooks have a random.py beside them.
-const safePath = "PYTHONSAFEPATH"
+// closedPath is Python that keeps it from importing what is in the current directory, before it has imported anything: notebooks have a random.py beside them.
+// Python 3.11 has a variable for it, 3.10 does not.
+const closedPath = "import sys; sys.path[:] = filter(None, sys.path); "
 
 // kernelPython is the Python that runs the kernel: the one asked for, or the first that can of those that programs of this machine use.
 func (a *app) kernelPython(ctx context.Context, asked, prefix string) (string, error) {
@@ -199,14 +199,12 @@ func (a *app) kernelPython(ctx context.Context, asked, prefix string) (string, e
 func hasKernel(ctx context.Context, python string) bool {
 	ctx, done := context.WithTimeout(ctx, toolWait)
 	defer done()
-	check := exec.CommandContext(ctx, python, "-c", "import sandfarm.kernel")
-	check.Env = append(os.Environ(), safePath+"=1")
-	return check.Run() == nil
+	return exec.CommandContext(ctx, python, "-c", closedPath+"import sandfarm.kernel").Run() == nil
 }
 
 // kernelArgv are the arguments of the Python that runs a kernel.
 func (a *app) kernelArgv(image string) ([]string, error) {
-	out := []string{"-m", "sandfarm.kernel", "-f", "{connection_file}"}
+	out := []string{"-c", closedPath + "from sandfarm.kernel import main; main()", "-f", "{connection_file}"}
 	if image != "" {
 		out = append(out, "--image", image)
 	}
