@@ -65,6 +65,7 @@ def test_state_and_errors(client: Client, tmp_path: Path) -> None:
     assert "ZeroDivisionError: division by zero" in failed["traceback"]
     assert (old.install_package("no-such-package-anywhere") or {})["success"] is False
     assert old.download_file("nothing.txt", tmp_path / "nothing.txt") is None
+    assert old.download_file("a/..\\up.bat") is None, "a name that leaves the directory on Windows"
     assert not list(tmp_path.iterdir())
     sandbox_id = old.sandbox_id
     del old

@@ -107,6 +107,7 @@ def test_the_text_of_the_line() -> None:
     line.update(Progress("", 9, 4))
     assert "100%" in line.text(0, 200)
     assert len(line.text(0, 20)) == 19
+    assert ProgressLine("downloading a\x1b]0;b\u202e", enabled=False).text(0, 200) == "⠋ downloading a]0;b 0 s"
     assert not ProgressLine("x", stream=io.StringIO()).enabled
 
 

@@ -159,6 +159,21 @@ var loadedBy = []struct{ pattern, who string }{
 	{"warp.md", "coding agents follow it"},
 	{"opencode.json", "coding agents load what it names"},
 	{"opencode.jsonc", "coding agents load what it names"},
+	{"head", "git takes its directory for a repository"},
+	{"gunicorn.conf.py", "gunicorn runs it"},
+	{"locustfile.py", "locust runs it"},
+	{"tox.toml", "tox runs what it names"},
+	{"pixi.toml", "pixi runs what it names"},
+	{"hatch.toml", "hatch runs what it names"},
+	{"jest.config.json", "jest runs what it names"},
+	{"babel.config.json", "babel runs what it names"},
+	{"nx.json", "nx runs what it names"},
+	{"rebar.config", "rebar3 runs what it names"},
+	{"project.clj", "lein runs it"},
+	{"fastfile", "fastlane runs it"},
+	{"guardfile", "guard runs it"},
+	{"dangerfile", "danger runs it"},
+	{"thorfile", "thor runs it"},
 	{"desktop.ini", "Windows loads it"},
 }
 
@@ -243,6 +258,20 @@ func behindLink(in *os.Root, elements []string) bool {
 	return false
 }
 
+// inRepository reports whether a file would be in one of git's directories, whatever that is called: git runs what its config and its hooks name.
+func inRepository(in *os.Root, elements []string) bool {
+	for i := range elements {
+		way := path.Join(elements[:i]...)
+		if in != nil && !slices.ContainsFunc([]string{"HEAD", "objects", "refs"}, func(name string) bool {
+			_, err := in.Lstat(path.Join(way, name))
+			return err != nil
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.
 var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
@@ -253,6 +282,9 @@ func (n *Autoload) Reason(in *os.Root, name string) string {
 	given := strings.Split(name, "/")
 	if behindLink(in, given) {
 		return "a symbolic link is on its way"
+	}
+	if inRepository(in, given) {
+		return "git runs what files of its repository name"
 	}
 	name = sameLetters.Replace(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {

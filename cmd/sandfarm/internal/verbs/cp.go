@@ -262,7 +262,7 @@ func (t *treeSaver) member(h *tar.Header, content io.Reader) error {
 		if h.Typeflag == tar.TypeReg {
 			if t.held++; t.held <= maxNotSaved {
 				at := path.Join(client.Absolute(t.from.path), h.Name) //nolint:gosec // a path in the sandbox, which is shown only
-				t.say("not copied: %s (%s). To get it: sandfarm cp %s %s", printable(name), reason, quoteOne(t.from.sandbox+":"+at), quoteOne(t.shown(name)))
+				t.say("not copied: %s (%s). To get it: sandfarm cp %s %s", name, reason, quoteOne(t.from.sandbox+":"+at), quoteOne(t.shown(name)))
 			}
 		}
 		return nil

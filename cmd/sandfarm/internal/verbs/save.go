@@ -26,9 +26,14 @@ import (
 type saver struct {
 	c        *client.Client
 	root     *os.Root
-	say      func(format string, args ...any) // a line, in which code of a sandbox chose names
+	say      func(format string, args ...any) // app.sayLine
 	dir      string                           // as the user wrote it, for messages
 	autoload *Autoload
+}
+
+// sayLine prints one line, in which code of a sandbox chose names.
+func (a *app) sayLine(format string, args ...any) {
+	fmt.Fprintln(a.Err, cell(fmt.Sprintf(format, args...)))
 }
 
 // newSaver opens the directory and creates it if it is missing.
@@ -40,8 +45,7 @@ func (a *app) newSaver(c *client.Client, dir string) (*saver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open directory for results: %w", err)
 	}
-	say := func(format string, args ...any) { fmt.Fprintln(a.Err, cell(fmt.Sprintf(format, args...))) }
-	return &saver{c: c, root: root, say: say, dir: dir, autoload: NewAutoload(runtime.GOOS, a.Getenv("PATH"))}, nil
+	return &saver{c: c, root: root, say: a.sayLine, dir: dir, autoload: NewAutoload(runtime.GOOS, a.Getenv("PATH"))}, nil
 }
 
 func (s *saver) close() { _ = s.root.Close() }
@@ -62,9 +66,9 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 		if err == nil {
 			if reason := s.autoload.Reason(s.root, name); reason != "" {
 				if notSaved++; notSaved <= maxNotSaved {
-					s.say("not saved: %s (%s). To get it: sandfarm artifact get %s %s", printable(name), reason, printable(artifact.ID), quoteOne(s.shown(name)))
+					s.say("not saved: %s (%s). To get it: sandfarm artifact get %s %s", name, reason, artifact.ID, quoteOne(s.shown(name)))
 				} else {
-					more = append(more, printable(name))
+					more = append(more, name)
 				}
 				continue
 			}
@@ -78,7 +82,7 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 		}
 	}
 	if len(more) > 0 {
-		s.say("not saved: %s: %s. For their IDs: sandfarm artifact ls --job %s --limit 0", farm.Plural(len(more), "more file"), strings.Join(more, ", "), printable(artifacts[0].JobID))
+		s.say("not saved: %s: %s. For their IDs: sandfarm artifact ls --job %s --limit 0", farm.Plural(len(more), "more file"), strings.Join(more, ", "), artifacts[0].JobID)
 	}
 	return errors.Join(failures...)
 }

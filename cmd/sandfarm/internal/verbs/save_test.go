@@ -183,7 +183,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 		"mytool", "bin/MyTool", "json.py", "out/NumPy.py", "pandas/__init__.py",
 		"json.pyc", "json.so", "json.abi3.so", "out/json.cpython-313-x86_64-linux-gnu.so", "json.PYD", "json.pyw", "mine.so", "mine.cp313-win_amd64.pyd", "lib/mine.pyc", "__pycache__/mine.cpython-313.pyc", "mine/__init__.so",
 		"BSDmakefile", "justfile", "GEMINI.md", "CLAUDE.local.md", "AGENTS.override.md", "pytest.ini", "tox.ini",
-		"pyproject.toml", "setup.cfg", "package.json", "vite.config.js", "eslint.config.mjs", "build.rs", "build.gradle.kts", "Dockerfile", "Containerfile", "SConstruct", "gradlew.bat", "settings.gradle.kts", "tasks.py", "WORKSPACE", "BUILD", "Brewfile", "uv.toml", "gradle.properties", "Package.swift", "AGENT.md", "node_modules/lodash/index.js", "a/node_modules/x",
+		"pyproject.toml", "setup.cfg", "package.json", "vite.config.js", "eslint.config.mjs", "build.rs", "build.gradle.kts", "Dockerfile", "Containerfile", "SConstruct", "gradlew.bat", "settings.gradle.kts", "tasks.py", "WORKSPACE", "BUILD", "Brewfile", "uv.toml", "gradle.properties", "Package.swift", "AGENT.md", "node_modules/lodash/index.js", "a/node_modules/x", "analysis/HEAD", "sandfarm.py",
 	} {
 		if n.Reason(nil, name) == "" {
 			t.Errorf("%q would be saved", name)
@@ -226,6 +226,23 @@ func TestFilesBehindALinkAreNotSaved(t *testing.T) {
 	testbed.Must(t, err)
 	defer func() { _ = root.Close() }()
 	for name, held := range map[string]bool{"editor/tasks.json": true, "sub/editor/x/tasks.json": true, "sub/tasks.json": false, "new/tasks.json": false} {
+		if why := n.Reason(root, name); (why != "") != held {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// A repository may have any name, and lie where the files are saved.
+func TestFilesOfARepositoryAreNotSaved(t *testing.T) {
+	t.Parallel()
+	n, dir := autoloadNames(t, "linux"), t.TempDir()
+	for _, made := range []string{"mirror/HEAD", "mirror/objects", "mirror/refs", "halves/HEAD", "halves/refs"} {
+		testbed.Must(t, os.MkdirAll(filepath.Join(dir, made), 0o700))
+	}
+	root, err := os.OpenRoot(dir)
+	testbed.Must(t, err)
+	defer func() { _ = root.Close() }()
+	for name, held := range map[string]bool{"mirror/config": true, "mirror/hooks/post-receive": true, "halves/config": false, "config": false} {
 		if why := n.Reason(root, name); (why != "") != held {
 			t.Errorf("%s: %q", name, why)
 		}

@@ -68,7 +68,7 @@ func (a *app) newSyncer(ctx context.Context, c *client.Client, dir string, to pl
 	}
 	s.say = func(format string, args ...any) {
 		s.said = true
-		fmt.Fprintln(a.Err, cell(fmt.Sprintf(format, args...)))
+		a.sayLine(format, args...)
 	}
 	dirOf := func() (string, error) { return o.memory, nil }
 	if o.memory == "" {

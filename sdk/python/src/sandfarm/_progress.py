@@ -68,7 +68,7 @@ class ProgressLine:
             return
 
     def text(self, seconds: float, columns: int) -> str:
-        """The line after so many seconds, cut to the width of the terminal."""
+        """The line after so many seconds, cut to the width of the terminal, without characters that a terminal obeys or hides."""
         p = self._progress
         parts = [_FRAMES[int(seconds / _INTERVAL) % len(_FRAMES)], self._title]
         if p.total > 0:
@@ -78,4 +78,5 @@ class ProgressLine:
         if p.message:
             parts.append(" ".join(p.message.split()))
         parts.append(f"{seconds:.0f} s")
-        return " ".join(parts)[: max(columns - 1, 1)]
+        line = "".join(c for c in " ".join(parts) if c.isprintable())  # a sandbox chooses names of files
+        return line[: max(columns - 1, 1)]

@@ -98,6 +98,18 @@ def tar_of(folder: Path, target: BinaryIO) -> None:
             tar.add(entry, arcname=entry.name, filter=keep)
 
 
+def local_name(path: str) -> str:
+    """The last part of a path in a sandbox, as the name of a local file.
+
+    Raises:
+        InvalidError: it cannot be one.
+    """
+    leaf = PurePosixPath(path).name
+    if leaf in {"", ".", ".."} or "\\" in leaf or "\0" in leaf:
+        raise InvalidError(f"{path!r} cannot be a local file name: pass the path of a file")
+    return leaf
+
+
 async def save(
     io: IO, open_at: Open, path: str | os.PathLike[str] | None, name: str, line: ProgressLine, *, trusted: bool
 ) -> Path:
@@ -113,9 +125,7 @@ async def save(
     target = Path(path) if path is not None else Path()
     chosen = target.is_dir() and not trusted  # by a sandbox
     if target.is_dir():
-        leaf = PurePosixPath(name).name
-        if leaf in {"", ".", ".."} or "\\" in leaf or "\0" in leaf:
-            raise InvalidError(f"{name!r} cannot be a local file name: pass the path of a file")
+        leaf = local_name(name)
         if not trusted and (why := _autoload.reason(leaf, target)):
             raise InvalidError(
                 f"{leaf!r} is not saved into a directory, because {why}: pass the path of a file to save it anyway"

@@ -26,6 +26,8 @@ import httpx
 
 from ._http import address
 from ._http import api_key as resolve_key
+from ._transfer import local_name
+from .errors import InvalidError
 
 __all__ = ["SandboxClient"]
 
@@ -120,9 +122,13 @@ class SandboxClient:
     def download_file(self, file_path: str, save_path: str | os.PathLike[str] | None = None) -> str | None:
         """Downloads a file and returns the local path: `save_path`, or else the file's name in the current directory."""
         path = self._path(f"download/{quote(file_path, safe='/')}")
-        target = Path(save_path or file_path.rsplit("/", 1)[-1])
         if path is None:
             self._report_no_sandbox()
+            return None
+        try:
+            target = Path(save_path or local_name(file_path))
+        except InvalidError as error:
+            self._print(str(error))
             return None
         part = target.with_name(f".{uuid.uuid4().hex}.part")
         try:
