@@ -22,7 +22,7 @@ copy() { # from, to
     sed -e '/^\/\/# sourceMappingURL=/d' -e 's|from"preact"|from"./preact.js"|' "$work/$1" >"$2"
 }
 
-fetch preact 10.27.2 f1d9cb453deb8d922c2f21702d719d23d24aaa3cab1a89a3dd326d0d8f6b3c70
+fetch preact 10.28.2 afaaf0bfdce1e7cecc0954267ea0fe4d3464944d265133b254dce856bdbf97bf
 fetch htm 3.1.1 2425b9bee11409177bcabc7f32e319926fc6690c1701c0b257c88bdff2d5ba90
 fetch @xterm/xterm 5.5.0 bd954fa721872170188cc5d7e83e88db3c83c9a18a4e8d24c2783d26491f59d2
 fetch @xterm/addon-fit 0.10.0 917ac44972453d5eed52edc1e50260c76398ce48cf2290c2e60671102bba0b33
