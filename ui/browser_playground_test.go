@@ -445,3 +445,33 @@ display(HTML("<div style='height:30px'>plain</div>"))
 	p.until(`[...document.querySelectorAll("iframe.page")].map((one) => one.clientHeight).join() === "130,70,30"`)
 	p.shot("frames")
 }
+
+// A result that is HTML may not take its frame to another page of the farm, such as that of a port, which reaches the network. (Chromium forbids that by the
+// frame's Connection-Allowlist already.)
+func TestFramesHoldPagesOfTheDashboardOnly(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "#/")
+	p.expect("frame-src")
+	for page, refused := range map[string]bool{"ui/frame.html": false, "docs": true} {
+		if got := value[bool](p, `new Promise((done) => {
+			const frame = Object.assign(document.createElement("iframe"), { src: "`+page+`" });
+			addEventListener("securitypolicyviolation", (e) => done(e.effectiveDirective === "frame-src"), { once: true });
+			frame.addEventListener("load", () => setTimeout(() => done(false), 100));
+			document.body.append(frame);
+		})`); got != refused {
+			t.Errorf("%s: refused: %v", page, got)
+		}
+	}
+}
+
+// JSON is base64 in the record.
+func TestJSONIsShownAsText(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	job := f.run("", `
+from IPython.display import JSON, display
+display(JSON({"é": [1]}))
+`)
+	p := openPage(t, f, "#/jobs/"+job.ID)
+	p.until(`[...document.querySelectorAll("pre.code")].some((one) => one.textContent === '{\n  "é": [\n    1\n  ]\n}')`)
+}

@@ -71,7 +71,7 @@ func TestNothingOfASandboxRuns(t *testing.T) {
 	files := "#/sandboxes/" + box + "/files"
 	for _, view := range []struct{ file, shown string }{
 		{"page.html", `document.querySelector("pre.code")?.innerText.includes("onerror")`},
-		{"vector.svg", `document.querySelector(".picture img")?.naturalWidth === 60`},
+		{"vector.svg", `document.querySelector(".picture img")?.naturalWidth === 60 && document.querySelector(".picture img").src.startsWith("data:")`},
 		{"paper.pdf", `document.querySelector("iframe.pdf")?.getAttribute("src").startsWith("blob:")`},
 		{"scores.parquet", `document.querySelectorAll(".table tbody tr").length === 3 && document.querySelector(".table").innerText.includes("1906-12-09") && document.querySelector(".table").innerText.includes("onerror=top.hacked")`},
 		{"broken.parquet", `document.body.innerText.includes("This Parquet file cannot be read")`},

@@ -76,9 +76,10 @@ export async function call(method, path, options) {
   return text ? JSON.parse(text) : null;
 }
 
-// logOut ends the session of the browser.
+// logOut ends the session of the browser, and forgets what was typed here.
 export async function logOut() {
   await call("DELETE", "session", { query: { path: base } });
+  sessionStorage.clear();
   onLoggedOut();
 }
 

@@ -8,9 +8,12 @@ import { Dialog, ErrorBox, Icon, Loading, LOGO, Nowhere } from "./parts/basic.js
 import { Login } from "./views/login.js";
 import { Playground } from "./views/playground.js";
 
-// From here on scripts come from this folder alone: 'self' in the header covers what sandboxes answer with on this origin, and its server does not know
-// below which prefix the browser sees it. Policies have no form for addresses of IPv6.
-const policy = Object.assign(document.createElement("meta"), { httpEquiv: "Content-Security-Policy", content: `script-src ${new URL(".", import.meta.url)}` });
+// From here on scripts come from this folder alone, and frames hold only the pages that are made for them: 'self' in the header covers what sandboxes answer
+// with on this origin, and its server does not know below which prefix the browser sees it. Policies have no form for addresses of IPv6.
+const policy = Object.assign(document.createElement("meta"), {
+  httpEquiv: "Content-Security-Policy",
+  content: `script-src ${new URL(".", import.meta.url)}; frame-src ${["ui/frame.html", "ui/terminal.html"].map((page) => new URL(page, document.baseURI)).join(" ")} blob:`,
+});
 if (!location.hostname.startsWith("[")) document.head.append(policy);
 
 // pages are loaded when they are first opened, except for the first.

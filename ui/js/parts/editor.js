@@ -56,4 +56,4 @@ export function Editor({ value, language, onInput, onRun, label, rows = 12, desc
 }
 
 // Code shows code.
-export const Code = ({ code, language }) => html`<pre class="code" tabindex="0"><code>${highlight(code.replace(/^\n+|\s+$/g, ""), language)}</code></pre>`;
+export const Code = ({ code, language }) => html`<pre class="code" tabindex="0"><code>${highlight(code.trimEnd().replace(/^\n+/, ""), language)}</code></pre>`;

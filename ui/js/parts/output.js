@@ -88,7 +88,7 @@ function Rich({ rich }) {
     return html`<figure class="picture"><img alt=${text || t("output.picture")} src=${svg.url || (svg.data.trimStart().startsWith("<") ? `data:image/svg+xml,${encodeURIComponent(svg.data)}` : `data:image/svg+xml;base64,${svg.data}`)} /></figure>`;
   }
   if (table) return html`<${Table} table=${table} />`;
-  if (source) return html`<${Page} key=${source.length} source=${source} />`;
+  if (source) return html`<${Page} key=${source} source=${source} />`;
   const other = Object.keys(rich).find((mime) => mime !== "text/plain");
   if (rich["application/json"]) return html`<${Code} code=${pretty(rich["application/json"].data || "")} language="json" />`;
   if (rich["text/markdown"]) return html`<pre class="text" tabindex="0">${rich["text/markdown"].data}</pre>`;
@@ -97,7 +97,9 @@ function Rich({ rich }) {
   return html`<p class="soft">${t("output.other", { mime: other })} ${link && html`<a href=${link} rel="noopener" download>${t("download")}</a>`}</p>`;
 }
 
-function pretty(text) {
+// pretty indents JSON, which comes as base64 like all that is not of a type text/….
+function pretty(data) {
+  const text = new TextDecoder().decode(Uint8Array.from(atob(data), (c) => c.charCodeAt(0)));
   try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
 }
 

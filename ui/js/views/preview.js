@@ -46,22 +46,28 @@ const Nothing = () => html`<p class="soft">${t("files.binary")}</p>`;
 
 const Picture = ({ url, name }) => html`<figure class="picture"><img src=${url} alt=${name} /></figure>`;
 
-// useObject is a file as an address that only this page knows, with a type that is ours and not the file's.
-function useObject(url, type) {
-  const { data, error } = useRead(async (signal) => URL.createObjectURL(new Blob([await (await send("GET", url, { signal })).arrayBuffer()], { type })), url);
-  useEffect(() => () => { if (data) URL.revokeObjectURL(data); }, [data]);
-  return { data, error };
-}
+// blobOf is a file with a type that is ours and not the file's.
+const blobOf = async (url, type, signal) => new Blob([await (await send("GET", url, { signal })).arrayBuffer()], { type });
 
-// Vector shows an SVG as a picture, in which no script runs and nothing is loaded.
+// dataOf is a blob as a data: address.
+const dataOf = (blob) => new Promise((done, failed) => {
+  const reader = new FileReader();
+  reader.onload = () => done(reader.result);
+  reader.onerror = () => failed(reader.error);
+  reader.readAsDataURL(blob);
+});
+
+// Vector shows an SVG as a picture, in which no script runs and nothing is loaded. Its address has no origin, unlike an object's: pasted into the browser's own
+// address bar, that would be a page of the farm.
 function Vector({ url, name }) {
-  const { data, error } = useObject(url, "image/svg+xml");
+  const { data, error } = useRead(async (signal) => dataOf(await blobOf(url, "image/svg+xml", signal)), url);
   return html`<${ErrorBox} error=${error} />${data && html`<figure class="picture"><img src=${data} alt=${name} /></figure>`}`;
 }
 
 // Pdf shows a PDF by the browser's viewer.
 function Pdf({ url, name }) {
-  const { data, error } = useObject(url, "application/pdf");
+  const { data, error } = useRead(async (signal) => URL.createObjectURL(await blobOf(url, "application/pdf", signal)), url);
+  useEffect(() => () => { if (data) URL.revokeObjectURL(data); }, [data]);
   if (navigator.pdfViewerEnabled === false) return html`<${Nothing} />`;
   return html`<${ErrorBox} error=${error} />${!data && !error && html`<${Loading} />`}${data && html`<iframe class="pdf" src=${`${data}#navpanes=0&view=FitH`} title=${name}></iframe>`}`;
 }
