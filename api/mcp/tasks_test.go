@@ -181,6 +181,14 @@ func TestCancelAndUpdateOnlyAcknowledge(t *testing.T) {
 	}
 }
 
+func TestAKeyThatMayOnlyReadCancelsNoTask(t *testing.T) {
+	t.Parallel()
+	b := newTaskBench(t, &taskFake{job: taskJob(farm.KindExecute, farm.JobRunning), cancelErr: farm.Errorf(farm.CodeUnauthorized, "This needs another key.")})
+	if got := b.ask("tasks/cancel", "job_1", `"taskId":"job_1"`, tasksDeclared); got.Error.Code != mcpgo.INVALID_REQUEST || got.Error.Message != "This needs another key." {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestRequestsThatBreakTheRulesAreRefused(t *testing.T) {
 	t.Parallel()
 	set := func(name, value string) func(http.Header) { return func(h http.Header) { h.Set(name, value) } }
