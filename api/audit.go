@@ -212,7 +212,8 @@ func (s *Server) opened(c *gin.Context) {
 func (s *Server) ended(c *gin.Context, r rest.Route, t *trail) {
 	status := c.Writer.Status()
 	reads := r.Stream || r.Method == http.MethodGet || r.Needs() == farm.ScopeRead || r.Needs() == farm.ScopeMetrics
-	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
+	own := rest.Status(c) // code in a sandbox writes no refusals
+	refused := own == http.StatusUnauthorized || own == http.StatusForbidden
 	t.mu.Lock()
 	jobs, whole := t.jobs > 0, t.whole
 	t.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -250,6 +251,41 @@ func TestAuditOfTokens(t *testing.T) {
 	for _, secret := range []string{token, made.EnvdAccessToken, made.TrafficAccessToken} {
 		if strings.Contains(f.log.String(), secret) {
 			t.Error("the log holds a token")
+		}
+	}
+}
+
+// The status of an answer of a sandbox is its code's choice: it writes no refusals, and makes no labels.
+func TestAnswersOfSandboxesAreNoRefusals(t *testing.T) {
+	t.Parallel()
+	f := setupLiveAgent(t, agenttest.StartPlain(t), withScopes)
+	box, port := f.sandbox(bearer("run")...), guest(t, func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
+		w.Header().Set("Content-Length", "2")
+		w.WriteHeader(status) // and no body: the answer breaks off
+	})
+	link := f.link(box, port, bearer("run")...)
+	_, token, _ := strings.Cut(link.RawQuery, "=")
+	for _, status := range []string{"401", "403", "799"} {
+		for _, target := range []string{"/p/" + token + "/", "/v1/sandboxes/" + box + "/ports/" + port + "/"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.web.URL+target+"?status="+status, nil)
+			testbed.Must(t, err)
+			r.Header.Set(bearer("run")[0], bearer("run")[1])
+			if answer, err := f.web.Client().Do(r); err == nil {
+				_ = answer.Body.Close()
+			}
+		}
+	}
+	f.do("PATCH", "/v1/sandboxes/"+box, `{"name":"renamed"}`, bearer("run")...) // entries are written in order
+	for _, e := range f.audited("tenant=acme", 3) {                             // of the create and the link, too
+		if e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden {
+			t.Errorf("the audit has %+v", e)
+		}
+	}
+	_, text := f.do("GET", "/metrics", nil, bearer("admin")...)
+	for _, route := range []string{"/p/:token/*path", "/v1/sandboxes/:id/ports/:port/*path"} {
+		if line := `sandfarm_http_requests_total{method="GET",route="` + route + `",status="sandbox"} 3`; !strings.Contains(string(text), line) {
+			t.Errorf("the metrics lack %s", line)
 		}
 	}
 }

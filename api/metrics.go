@@ -34,7 +34,7 @@ type metrics struct {
 func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet service.Fleet) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandfarm_http_requests_total", Help: "Requests, by route, method and status.",
+			Name: "sandfarm_http_requests_total", Help: "Requests, by route, method and status; sandbox where one of its programs has answered.",
 		}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandfarm_http_request_duration_seconds", Help: "Seconds until a request was answered, waits included.",
@@ -95,7 +95,11 @@ func (m *metrics) observe(c *gin.Context) {
 	defer func() {
 		m.inFlight.Dec()
 		route, method := rest.PathTemplate(c), rest.Method(c)
-		m.requests.WithLabelValues(route, method, strconv.Itoa(c.Writer.Status())).Inc()
+		status := "sandbox" // its programs must not create labels
+		if own := rest.Status(c); own > 0 {
+			status = strconv.Itoa(own)
+		}
+		m.requests.WithLabelValues(route, method, status).Inc()
 		m.duration.WithLabelValues(route, method).Observe(time.Since(start).Seconds())
 	}()
 	c.Next()

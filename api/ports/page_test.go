@@ -53,7 +53,7 @@ func joined(t *testing.T, ctx context.Context, proxy *ports.Proxy, serve func(co
 		dial := func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", port.Listener.Addr().String())
 		}
-		proxy.Serve(w, r.WithContext(ctx), ports.Target{Key: "one", Port: 1, Dial: dial}, ports.View{Path: "/", Fail: func(err error) { t.Error(err) }})
+		proxy.Serve(w, r.WithContext(ctx), ports.Target{Key: "one", Port: 1, Dial: dial}, ports.View{Path: "/", Answered: func() {}, Fail: func(err error) { t.Error(err) }})
 	}))
 	t.Cleanup(farm.Close)
 	client, err := net.Dial("tcp", farm.Listener.Addr().String())

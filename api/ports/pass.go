@@ -52,6 +52,7 @@ func (s *Server) servePort(c *gin.Context, port *service.Port, v View) {
 	if c.Request.Body != nil && c.Request.Body != http.NoBody {
 		c.Request.Body = readCloser{rest.Body(c), c.Request.Body}
 	}
+	v.Answered = func() { rest.Foreign(c) }
 	v.Fail = func(err error) { s.refuse(c, portError(c.Request.Context(), port.Number, err)) }
 	s.proxy.Serve(c.Writer, c.Request, Target{Key: port.Key, Port: port.Number, Dial: port.Dial}, v)
 }

@@ -51,6 +51,8 @@ type View struct {
 	AsIs bool
 	// Hide removes from the request for the server what it must not see.
 	Hide func(*http.Request)
+	// Answered is called before an answer of the server is passed on.
+	Answered func()
 	// Fail answers with an error: that of Dial or of the body, or another one if the server did not answer in HTTP.
 	Fail func(error)
 }
@@ -153,6 +155,7 @@ func rewrite(r *httputil.ProxyRequest) {
 // answer changes the answer of the server, and ends a stream when the farm stops.
 func (p *Proxy) answer(res *http.Response) error {
 	a := of(res.Request.Context())
+	a.Answered()
 	a.rewriteAnswer(res)
 	own := a.out.Header()
 	for name := range res.Header {

@@ -26,6 +26,7 @@ import (
 const (
 	requestIDKey = "sandfarm.request_id"
 	tenantKey    = "sandfarm.tenant"
+	foreignKey   = "sandfarm.foreign"
 	timeoutKey   = "sandfarm.stall_timeout"
 )
 
@@ -76,6 +77,17 @@ func PathTemplate(c *gin.Context) string {
 		return path
 	}
 	return "none"
+}
+
+// Foreign notes that a program of a sandbox has answered: the status is its choice.
+func Foreign(c *gin.Context) { c.Set(foreignKey, true) }
+
+// Status is the status of the farm's own answer; 0 if a program of a sandbox has answered.
+func Status(c *gin.Context) int {
+	if c.GetBool(foreignKey) {
+		return 0
+	}
+	return c.Writer.Status()
 }
 
 // Method is the method of a request, or "other" for unknown methods: callers must not create metric labels.
