@@ -93,7 +93,7 @@ type ProxySettings struct {
 	Socket string `toml:"socket" default:"/run/sandfarm/engine.sock" doc:"Unix socket on which the engine proxy listens. Workers name it in engine.host, as unix:///run/sandfarm/engine.sock."`
 	Access string `toml:"access" default:"group" oneof:"owner group all" doc:"Who may connect: the user that runs the proxy, its group too, or everybody who can reach the socket, such as the containers that mount its volume."`
 	Host   string `toml:"host" doc:"Address of the engine behind the proxy. Empty: unix:///var/run/docker.sock."`
-	Builds bool   `toml:"builds" default:"false" doc:"Let workers build, pull, import and tag images. The steps of a build run as root in a container."`
+	Builds bool   `toml:"builds" default:"false" doc:"Let workers build, pull, import, tag and remove images, also those of other programs. The steps of a build run as root in a container, and the engine fetches what they name."`
 }
 
 // ImageSettings say what sandbox images are built on.
