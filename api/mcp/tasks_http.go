@@ -147,11 +147,12 @@ func (x *tasks) serve(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 	case methodTaskCancel:
 		err = x.source.Cancel(r.Context(), id)
 	}
+	refused, _ := errors.AsType[*farm.Error](err)
 	switch {
 	case errors.Is(err, ErrNoTask):
 		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("There is no task %q: give taskId exactly as in the answer; tasks are deleted some time after their end.", farm.Shorten(id))})
-	case farm.CodeOf(err) == farm.CodeUnauthorized: // a key that may only read
-		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_REQUEST, Message: err.Error()})
+	case refused != nil && refused.Code == farm.CodeUnauthorized: // a key that may only read
+		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_REQUEST, Message: refused.Message})
 	case err != nil:
 		x.logger.ErrorContext(r.Context(), "mcp task method failed", slog.String("method", m.Method), slog.Any("error", err))
 		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: "The farm could not be asked about the task. Try again in a few seconds."})
