@@ -27,6 +27,7 @@ func Known(ctx context.Context, tenant string, bytes *rate.Limiter) {
 	if !ok {
 		return
 	}
+	conn.keepOpen()
 	conn.in.mu.Lock()
 	conn.known = true
 	if conn.leave == nil && conn.sendsLong() {
@@ -98,6 +99,21 @@ func Unpace(ctx context.Context) {
 	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
 		conn.unpace()
 	}
+}
+
+// endPipelines ends the connection of a caller who is not known after an answer to a request that came before its client had the answer to the one before. Such a
+// connection never waits for its client: it keeps a core until the scheduler of Go takes it away after 10 ms, and with a hundred of them the requests of all others
+// wait a second. Clients send pipelined requests again (RFC 9112, 9.3.2); few know them.
+func endPipelines(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if conn, ok := r.Context().Value(connKey{}).(*counted); ok {
+			if conn.begins(func() { w.Header().Del("Connection") }) {
+				w.Header().Set("Connection", "close")
+			}
+			defer conn.ends()
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // maxParameters is how many parameters the query of a request has: of 9,000, which a header may have, to parse them takes 4 ms of a core, also of a caller

@@ -28,6 +28,11 @@ type counted struct {
 	owed int           // bytes that pace has not been called for
 	free chan struct{} // closed by unpace
 
+	served  bool   // a request was answered
+	fetched bool   // bytes came since then
+	early   bool   // some came before
+	keep    func() // see begins; nil when the caller is known
+
 	// Guarded by in.mu.
 	known bool   // who has sent the request
 	leave func() // see raise
@@ -107,10 +112,47 @@ func (c *counted) pay() {
 	}
 }
 
+// begins notes that a request is answered, and reports whether its client has sent it before it had the answer to the one before. keep is called once the caller
+// is known.
+func (c *counted) begins(keep func()) (pipelined bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pipelined = c.served && (c.early || !c.fetched)
+	c.served, c.early, c.keep = true, false, keep
+	return pipelined
+}
+
+func (c *counted) keepOpen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keep != nil {
+		c.keep()
+		c.keep = nil
+	}
+}
+
+// ends notes that a request was answered. What has come meanwhile is the next one, unless it is of a body.
+func (c *counted) ends() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.early = c.keep != nil && !c.body && unread(c.TCPConn)
+	c.fetched, c.keep = false, nil
+}
+
+// fetch notes that n bytes came for a buffer. While a request is answered, http.Server waits for one byte, to see its client leave.
+func (c *counted) fetch(buffer, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fetched = c.fetched || n > 0 && buffer > 1
+}
+
 // Read implements net.Conn.
 func (c *counted) Read(b []byte) (n int, err error) {
 	c.pay()
-	defer func() { c.owe(n) }()
+	defer func() {
+		c.owe(n)
+		c.fetch(len(b), n)
+	}()
 	c.mu.Lock()
 	body, took := c.body, c.took
 	c.mu.Unlock()

@@ -13,5 +13,8 @@ func Files() int64 { return math.MaxInt64 }
 // freeBuffer does nothing here.
 func freeBuffer(*net.TCPConn) {}
 
+// unread is not known here.
+func unread(*net.TCPConn) bool { return false }
+
 // keepUnsent does nothing here.
 func keepUnsent(*net.TCPConn, int) {}

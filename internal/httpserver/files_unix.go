@@ -32,6 +32,17 @@ func freeBuffer(conn *net.TCPConn) {
 	}
 }
 
+// unread reports whether the kernel has bytes of a connection that were not read.
+func unread(conn *net.TCPConn) (some bool) {
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT) //nolint:gosec // a descriptor
+			some = err == nil && n > 0
+		})
+	}
+	return some
+}
+
 // keepUnsent bounds what the kernel keeps of a connection that is not on its way to the client. A kernel that cannot do that does without.
 func keepUnsent(conn *net.TCPConn, bytes int) {
 	if raw, err := conn.SyscallConn(); err == nil {

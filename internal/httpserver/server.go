@@ -68,7 +68,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cfg.HTTP.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	stall := cmp.Or(s.cfg.StallTimeout, 30*time.Second)
-	s.cfg.HTTP.Handler = awaitBodies(boundQueries(s.cfg.HTTP.Handler), min(stall/2, unreadTimeout))
+	s.cfg.HTTP.Handler = endPipelines(awaitBodies(boundQueries(s.cfg.HTTP.Handler), min(stall/2, unreadTimeout)))
 	first := firstBytes
 	if s.cfg.HTTP.TLSConfig != nil { // whose callers show a certificate, and are not made known
 		first = receiveBytes

@@ -3,6 +3,7 @@ package httpserver_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,6 +193,43 @@ func limited(t *testing.T, connections int, handler http.HandlerFunc) *httpserve
 	testbed.Must(t, s.Start(t.Context()))
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// A connection whose requests are all there already would not give way to others.
+func TestPipelinesOfStrangersEnd(t *testing.T) {
+	t.Parallel()
+	for name, header := range map[string]string{"Small": "", "Large": "A: " + strings.Repeat("a", 700) + "\r\n"} {
+		for _, known := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", name, known), func(t *testing.T) {
+				t.Parallel()
+				s := limited(t, 8, func(w http.ResponseWriter, r *http.Request) {
+					if known {
+						httpserver.Known(r.Context(), "", nil)
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					_, _ = io.WriteString(w, "here")
+				})
+				for _, body := range []string{"", "Content-Length: 2\r\n\r\nxy"} {
+					c := dial(t, s)
+					one := "POST / HTTP/1.1\r\nHost: test\r\n" + header + cmp.Or(body, "\r\n")
+					for range 5 { // each when the one before is answered
+						_, _ = io.WriteString(c.conn, one)
+						c.answer()
+					}
+					_, _ = io.WriteString(c.conn, strings.Repeat(one, 5))
+					c.answer()
+					c.answer()
+					if !known {
+						c.closed()
+						continue
+					}
+					for range 3 {
+						c.answer()
+					}
+				}
+			})
+		}
+	}
 }
 
 // A connection between requests does not keep a new caller out.
