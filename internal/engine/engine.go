@@ -63,6 +63,8 @@ type Engine struct {
 	quota *bool // result of the probe for storage quotas; nil: not probed yet
 	cpus  int   // cores of the engine, 0 while unknown
 
+	volumes map[string][]string // of the images that were listed last, by id
+
 	cdi map[string]string // names of GPUs in CDI, by id; nil: OfferGPUs found none
 
 	nvidia   bool   // it has NVIDIA's runtime; known once cpus is

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -220,7 +221,7 @@ func TestBuildAndImages(t *testing.T) {
 	var progress []farm.Progress
 	err := b.Build(ctx, engine.BuildSpec{
 		Context: fstest.MapFS{
-			"Dockerfile":   {Data: []byte("ARG BASE=nothing\nFROM ${BASE}\nARG COLOUR\nLABEL colour=$COLOUR\nCOPY dir/file /file\n")},
+			"Dockerfile":   {Data: []byte("ARG BASE=nothing\nFROM ${BASE}\nARG COLOUR\nLABEL colour=$COLOUR\nCOPY dir/file /file\nVOLUME /data\n")},
 			"dir/file":     {Data: []byte("content")},
 			"dir/sub/more": {Data: []byte("content")},
 		},
@@ -241,7 +242,7 @@ func TestBuildAndImages(t *testing.T) {
 	for _, i := range images {
 		if i.Name == name {
 			found++
-			if i.Ref != ref+":h1" || !strings.HasPrefix(i.ID, "sha256:") || i.Description != "A test." || cmp.Diff([]string{"python", "bash"}, i.Languages) != "" || i.CreatedAt.IsZero() {
+			if i.Ref != ref+":h1" || !strings.HasPrefix(i.ID, "sha256:") || i.Description != "A test." || cmp.Diff([]string{"python", "bash"}, i.Languages) != "" || i.CreatedAt.IsZero() || !slices.Equal(i.Volumes, []string{"/data"}) {
 				t.Errorf("image %+v", i)
 			}
 		}

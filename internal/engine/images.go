@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -47,16 +48,46 @@ func (e *Engine) Images(ctx context.Context) ([]farm.Image, error) {
 			best[name] = f
 		}
 	}
-	list := make([]farm.Image, 0, len(best))
+	list, volumes := make([]farm.Image, 0, len(best)), make(map[string][]string, len(best))
 	for name, f := range best {
+		volumes[f.ID], err = e.imageVolumes(ctx, f.ID)
+		if cerrdefs.IsNotFound(err) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
 		list = append(list, farm.Image{
 			Name: name, Ref: stableTag(f), Description: f.Labels[LabelDescription], Languages: fields(f.Labels[LabelLanguages]),
 			Size: f.Size, CreatedAt: time.Unix(f.Created, 0).UTC(), ID: f.ID,
-			Digests: digests(f.RepoDigests),
+			Digests: digests(f.RepoDigests), Volumes: volumes[f.ID],
 		})
 	}
+	e.mu.Lock()
+	e.volumes = volumes
+	e.mu.Unlock()
 	slices.SortFunc(list, func(a, b farm.Image) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
+}
+
+// imageVolumes are the directories of an image for which the engine makes volumes in each of its containers. It asks once for an image that is listed.
+func (e *Engine) imageVolumes(ctx context.Context, id string) ([]string, error) {
+	e.mu.Lock()
+	known, ok := e.volumes[id]
+	e.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	var found image.InspectResponse
+	err := e.call(ctx, readTimeout, "inspect image", func(ctx context.Context) error {
+		var err error
+		found, err = e.cli.ImageInspect(ctx, id)
+		return err
+	})
+	if err != nil || found.Config == nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(found.Config.Volumes)), nil
 }
 
 // preloadTimeout bounds Preload, on a disk that is slow.

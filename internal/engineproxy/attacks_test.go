@@ -182,7 +182,9 @@ func TestCreatesThatAreRefused(t *testing.T) {
 	}
 	_, hostVolume := sandboxBody(t, func(s *farm.ContainerSpec) { s.Agent = "farm-agent-host" })
 	_, secret := sandboxBody(t, func(s *farm.ContainerSpec) { s.Image = "postgres:17" })
+	_, volumes := sandboxBody(t, func(s *farm.ContainerSpec) { s.Image = "postgres:1" })
 	for what, body := range map[string]string{
+		"volumes of the image":    volumes,
 		"privileged":              host("Privileged", true),
 		"bind":                    host("Binds", []string{"/:/host"}),
 		"socket":                  host("Binds", []string{"/var/run/docker.sock:/s"}),

@@ -20,32 +20,38 @@ const emptyMax = 1024
 func (p *Proxy) ownImage(ref string) bool { return strings.HasPrefix(ref, p.cfg.Namespace+"/") }
 
 // lookImage asks the engine for an image. It is refused unless it is a sandbox image or has a name of this farm: others may have secrets
-// of other programs.
-func (p *Proxy) lookImage(c *call, ref string) ([]byte, error) {
+// of other programs. volumes says that directories of it are volumes in each of its containers.
+func (p *Proxy) lookImage(c *call, ref string) (answer []byte, volumes bool, err error) {
 	if !image.MatchString(ref) {
-		return nil, refuse("%q is no name of an image", ref)
+		return nil, false, refuse("%q is no name of an image", ref)
 	}
 	var d struct {
-		Config struct{ Labels map[string]string }
+		Config struct {
+			Labels  map[string]string
+			Volumes map[string]struct{}
+		}
 	}
-	answer, err := p.getInto(c, "/images/"+ref+"/json", nil, &d)
+	answer, err = p.getInto(c, "/images/"+ref+"/json", nil, &d)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !p.cfg.Builds && !p.ownImage(ref) && d.Config.Labels[engine.LabelImage] == "" {
-		return nil, refuse("the image has no label %s, so it is no sandbox image", engine.LabelImage)
+		return nil, false, refuse("the image has no label %s, so it is no sandbox image", engine.LabelImage)
 	}
-	return answer, nil
+	return answer, len(d.Config.Volumes) > 0, nil
 }
 
-// checkImage refuses to make a container of an image that is not for sandboxes.
+// checkImage refuses an image that sandboxes may not have.
 func (p *Proxy) checkImage(c *call, ref string) error {
-	_, err := p.lookImage(c, ref)
+	_, volumes, err := p.lookImage(c, ref)
+	if err == nil && volumes {
+		return refuse("directories of the image are volumes, on which nothing is limited")
+	}
 	return err
 }
 
 func (p *Proxy) inspectImage(c *call) error {
-	answer, err := p.lookImage(c, c.args[0])
+	answer, _, err := p.lookImage(c, c.args[0])
 	if err != nil {
 		return err
 	}

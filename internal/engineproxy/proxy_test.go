@@ -102,6 +102,8 @@ func (f *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"Name":"x","Driver":"local","Labels":{"sandfarm.namespace":"other"}}`)
 	case path == "/images/python:1/json", path == "/images/python:5000/other:1/json", path == "/images/sandfarm/python:1/json":
 		_, _ = io.WriteString(w, `{"Id":"sha256:1","Config":{"Labels":{"sandfarm.image":"python"}}}`)
+	case path == "/images/postgres:1/json":
+		_, _ = io.WriteString(w, `{"Id":"sha256:3","Config":{"Labels":{"sandfarm.image":"postgres"},"Volumes":{"/data":{}}}}`)
 	case strings.HasSuffix(path, "/json"):
 		_, _ = io.WriteString(w, `{"Id":"sha256:2","Config":{"Env":["PASSWORD=secret"]}}`)
 	default:

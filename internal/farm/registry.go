@@ -11,6 +11,7 @@ type Image struct {
 	Ref         string    `json:"ref"`          // its name in the engine
 	ID          string    `json:"id,omitempty"` // of its content: another build has another one
 	Digests     []string  `json:"-"`            // of its content in registries, such as "sha256:…"; empty: it is from none
+	Volumes     []string  `json:"-"`            // directories that are volumes in each of its containers, without a limit: sandboxes may not have it
 	Description string    `json:"description,omitempty"`
 	Languages   []string  `json:"languages"`
 	Size        int64     `json:"size"`

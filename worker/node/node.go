@@ -364,12 +364,14 @@ func (n *Node) signed(ctx context.Context) map[string]bool {
 	return digests
 }
 
-// allows reports whether sandboxes may have an image: the operator lists it, or lists none, and it is signed, or need not be. One that they
+// allows reports whether sandboxes may have an image: it has no volumes, the operator lists it, or lists none, and it is signed, or need not be. One that they
 // may not have is logged once for each content.
 func (n *Node) allows(ctx context.Context, image farm.Image, signed map[string]bool) bool {
 	known := append([]string{image.ID}, image.Digests...)
 	var refusal string
 	switch {
+	case len(image.Volumes) > 0:
+		refusal = "an image is not offered, since directories of it are volumes (VOLUME), which sandboxes could fill without a limit"
 	case len(n.deps.AllowedImages) > 0 && !slices.ContainsFunc(known, func(id string) bool { return slices.Contains(n.deps.AllowedImages, id) }):
 		refusal = "an image is not offered, since images.allowed does not contain its id"
 	case signed != nil && !slices.ContainsFunc(known, func(id string) bool { return signed[id] }):

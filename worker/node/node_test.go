@@ -485,6 +485,14 @@ func TestImagesByID(t *testing.T) {
 	}
 }
 
+// A volume is on the engine's disk, writable and without a limit, whatever the rest of a sandbox is.
+func TestImagesWithVolumes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.deps.AllowedImages = []string{"sha256:1"}
+	testbed.Diff(t, "an image with a volume is offered", false, n.allows(t.Context(), farm.Image{ID: "sha256:1", Volumes: []string{"/data"}}, map[string]bool{"sha256:1": true}))
+}
+
 // With a key of the operator's, only images that it has signed are offered; images.allowed counts beside that.
 func TestSignedImages(t *testing.T) {
 	t.Parallel()
