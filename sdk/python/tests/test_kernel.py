@@ -35,7 +35,8 @@ def test_a_kernel_imports_nothing_of_the_notebooks_folder(tmp_path: Path) -> Non
     assert start
     (tmp_path / "httpx.py").write_text("raise SystemExit('code of the folder ran')")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    ran = subprocess.run([sys.executable, "-c", start[1] + "import sandfarm.kernel"], cwd=tmp_path, env=env, stderr=subprocess.PIPE)
+    command = [sys.executable, "-c", start[1] + "import sandfarm.kernel"]
+    ran = subprocess.run(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE)
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 

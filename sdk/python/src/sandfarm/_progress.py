@@ -68,7 +68,7 @@ class ProgressLine:
             return
 
     def text(self, seconds: float, columns: int) -> str:
-        """The line after so many seconds, cut to the width of the terminal, without characters that a terminal obeys or hides."""
+        """The line after so many seconds, cut to the width of the terminal, without control characters."""
         p = self._progress
         parts = [_FRAMES[int(seconds / _INTERVAL) % len(_FRAMES)], self._title]
         if p.total > 0:
