@@ -30,7 +30,7 @@ type counted struct {
 
 	served  bool   // a request was answered
 	fetched bool   // bytes came since then
-	early   bool   // some came before
+	early   bool   // some came before, or may have
 	keep    func() // see begins; nil when the caller is known
 
 	// Guarded by in.mu.
@@ -131,11 +131,11 @@ func (c *counted) keepOpen() {
 	}
 }
 
-// ends notes that a request was answered. What has come meanwhile is the next one, unless it is of a body.
+// ends notes that a request was answered. What has come meanwhile is the next one, or may hide it: http.Server reads on for what is left of a body.
 func (c *counted) ends() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.early = c.keep != nil && !c.body && unread(c.TCPConn)
+	c.early = c.keep != nil && (c.body || unread(c.TCPConn))
 	c.fetched, c.keep = false, nil
 }
 

@@ -81,6 +81,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 		return ctx
 	}
+	s.cfg.HTTP.DisableGeneralOptionsHandler = true // it would answer OPTIONS * past all bounds of a handler
 	s.cfg.HTTP.MaxHeaderBytes = cmp.Or(s.cfg.HTTP.MaxHeaderBytes, headerBytes)
 	listener = limit
 	if s.cfg.Accepted != nil {
