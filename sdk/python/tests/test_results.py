@@ -392,6 +392,10 @@ def test_names_that_come_before_others_of_a_folder(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     for name, held in {"helper": True, "helper.ts": True, "helper.json": False, "old.ts": False, "new.ts": False}.items():
         assert bool(_autoload.reason(name, tmp_path)) == held, name
+    for part in ("HEAD", "objects", "refs"):
+        assert not _autoload.reason("config", tmp_path), "no repository yet"
+        (tmp_path / part).mkdir()
+    assert _autoload.reason("config", tmp_path)
 
 
 def test_no_file_of_the_folder_is_replaced(tmp_path: Path) -> None:

@@ -242,34 +242,46 @@ func comesBefore(in *os.Root, elements []string) bool {
 	return !exists(name) && slices.ContainsFunc(before[end], func(other string) bool { return exists(strings.TrimSuffix(name, end) + other) })
 }
 
-// behindLink reports whether a directory of a name is a link to another one in here: the file would have another name than the one that is
-// judged. A link that leads out is refused by in itself.
-func behindLink(in *os.Root, elements []string) bool {
-	for i := 1; in != nil && i < len(elements); i++ {
-		way := path.Join(elements[:i]...)
-		info, err := in.Lstat(way)
-		if err != nil || info.Mode()&os.ModeSymlink == 0 {
-			continue
+// onTheWay says why a file must not be saved where its name leads. A directory of it may be a link to another one in here: the file would have another name than
+// the one that is judged; a link that leads out is refused by in itself. Or one is git's, whatever it is called: git runs what its config and its hooks name.
+func onTheWay(in *os.Root, elements []string) string {
+	dir, last := in, len(elements)-1
+	leave := func(next *os.Root) {
+		if dir != in {
+			_ = dir.Close()
 		}
-		if _, err := in.Stat(way); err == nil {
-			return true
-		}
+		dir = next
 	}
-	return false
+	defer func() { leave(in) }()
+	for i := range elements {
+		if isRepository(dir) {
+			return "git runs what files of its repository name"
+		}
+		info, err := dir.Lstat(elements[i])
+		if i == last || err != nil {
+			return ""
+		}
+		if info.Mode()&os.ModeSymlink != 0 {
+			if _, err := in.Stat(path.Join(elements[:i+1]...)); err == nil {
+				return "a symbolic link is on its way"
+			}
+			return ""
+		}
+		next, err := dir.OpenRoot(elements[i])
+		if err != nil {
+			return ""
+		}
+		leave(next)
+	}
+	return ""
 }
 
-// inRepository reports whether a file would be in one of git's directories, whatever that is called: git runs what its config and its hooks name.
-func inRepository(in *os.Root, elements []string) bool {
-	for i := range elements {
-		way := path.Join(elements[:i]...)
-		if in != nil && !slices.ContainsFunc([]string{"HEAD", "objects", "refs"}, func(name string) bool {
-			_, err := in.Lstat(path.Join(way, name))
-			return err != nil
-		}) {
-			return true
-		}
-	}
-	return false
+// isRepository reports whether git takes a directory for its own.
+func isRepository(dir *os.Root) bool {
+	return !slices.ContainsFunc([]string{"HEAD", "objects", "refs"}, func(name string) bool {
+		_, err := dir.Lstat(name)
+		return err != nil
+	})
 }
 
 // sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.
@@ -280,11 +292,10 @@ var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ"
 // and a stream. The elements of a name are separated by slashes; in is the directory that it is relative to, nil if it does not exist.
 func (n *Autoload) Reason(in *os.Root, name string) string {
 	given := strings.Split(name, "/")
-	if behindLink(in, given) {
-		return "a symbolic link is on its way"
-	}
-	if inRepository(in, given) {
-		return "git runs what files of its repository name"
+	if in != nil {
+		if why := onTheWay(in, given); why != "" {
+			return why
+		}
 	}
 	name = sameLetters.Replace(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {

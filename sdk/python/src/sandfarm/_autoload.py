@@ -178,6 +178,8 @@ def reason(name: str, folder: Path | None = None) -> str:
 
     Upper case, ligatures and invisible characters make no difference, because some file systems ignore them.
     """
+    if folder is not None and all(os.path.lexists(folder / part) for part in ("HEAD", "objects", "refs")):
+        return "git runs what files of its repository name"
     if folder is not None and _comes_before(folder, name):
         return "Python or Node loads it in place of another file"
     name = unicodedata.normalize("NFKC", "".join(c for c in name if unicodedata.category(c) != "Cf")).casefold()
