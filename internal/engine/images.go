@@ -50,13 +50,14 @@ func (e *Engine) Images(ctx context.Context) ([]farm.Image, error) {
 	}
 	list, volumes := make([]farm.Image, 0, len(best)), make(map[string][]string, len(best))
 	for name, f := range best {
-		volumes[f.ID], err = e.imageVolumes(ctx, f.ID)
+		found, err := e.imageVolumes(ctx, f.ID)
 		if cerrdefs.IsNotFound(err) { // removed meanwhile
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
+		volumes[f.ID] = found
 		list = append(list, farm.Image{
 			Name: name, Ref: stableTag(f), Description: f.Labels[LabelDescription], Languages: fields(f.Labels[LabelLanguages]),
 			Size: f.Size, CreatedAt: time.Unix(f.Created, 0).UTC(), ID: f.ID,

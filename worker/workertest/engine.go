@@ -119,6 +119,8 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"MemTotal": e.memory << 20, "NCPU": e.cores})
 	case path == "images/json":
 		_ = json.NewEncoder(w).Encode([]any{map[string]any{"Id": "sha256:1", "RepoTags": []string{"sandfarm/" + e.image + ":1"}, "Labels": map[string]string{engine.LabelImage: e.image}}})
+	case path == "images/sha256:1/json":
+		_, _ = w.Write([]byte(`{"Id":"sha256:1"}`))
 	case path == "containers/json":
 		list := []any{}
 		for name, running := range e.containers {
