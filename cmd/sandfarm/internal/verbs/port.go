@@ -26,7 +26,8 @@ func (a *app) portForward() *cobra.Command {
 connection that cannot be made is closed, and the reason is printed; the next one is tried anew.
 
 In a browser open the printed name below localhost: a browser sends the cookies of 127.0.0.1 to all of its ports, and that of a dashboard
-at 127.0.0.1 would be known to the code in the sandbox.`,
+at 127.0.0.1 would be known to the code in the sandbox. A server that refuses that name, as Jupyter does, can be opened at 127.0.0.1 in a
+private window.`,
 		Example: `  sandfarm port-forward sbx_… 8888
   sandfarm port-forward sbx_… 8080:80 0:5432`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
